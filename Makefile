@@ -5,15 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 # An environment that has torch already keeps it: `make PYTHON=... TORCH=` installs none.
 
-.PHONY: demo test test-avx2 mutants check matrix campaign pictures benchmarks torch-tests triton clean tools
+.PHONY: demo test test-avx2 mutants check matrix amd amd-report campaign pictures benchmarks torch-tests triton clean tools
 
 demo: $(VENV)/.installed
-	$(BIN)/rocm-tui demo
+	@$(BIN)/rocm-tui demo
 	@echo
-	@echo "What the demo tuned and pinned is kept. To use the commands on it, in this shell:"
+	@echo "For these commands, first put rocm-tui on the PATH of this shell:"
 	@echo "  export PATH=\"$(CURDIR)/$(BIN):\$$PATH\""
-	@echo "  export TORCHINDUCTOR_CACHE_DIR=\"$${XDG_CACHE_HOME:-$$HOME/.cache}/rocm-tui/demo\"  # or --cache-dir with each"
-	@echo "  rocm-tui ls"
 
 # Half as many again as cores: tests of screens and of terminals wait most of their time.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (cores + 1) / 2)))
@@ -47,6 +45,16 @@ check: $(VENV)/.installed-test
 matrix: $(VENV)/.installed-test
 	$(BIN)/python -m tests.matrix $(if $(TORCHES),--torches $(TORCHES)) $(MATRIX)
 
+# Every template's machine code for AMD GPUs, executed: `make amd AMD="--targets gfx942 --every 4"`.
+amd: $(VENV)/.installed-test
+	$(BIN)/python -W ignore -m tests.amd_executor $(AMD)
+
+# A report from an AMD GPU (docs/amd.md), in an environment with torch for ROCm:
+# `make amd-report AMD_PYTHON=/path/to/python REPORT="--minutes 10 --output FILE"`.
+AMD_PYTHON ?= $(PYTHON)
+amd-report:
+	@$(AMD_PYTHON) -m tests.amd $(REPORT)
+
 # Faults of every kind for MINUTES: docs/data/campaign.csv and docs/limits.md. `make campaign ONLY="kills inputs" SEED=7`.
 MINUTES ?= 10
 campaign: $(VENV)/.installed-test
@@ -66,13 +74,18 @@ torch-tests: $(VENV)/.installed-test
 	$(BIN)/python -m tests.torch_own $(TESTS) --python $(TORCH_PYTHON)
 
 $(VENV)/.installed: pyproject.toml Makefile | tools
+	@echo "1 of 3: creating $(VENV), some 10 seconds"
 	@$(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make a virtual environment; install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -c "import torch" 2>/dev/null || test -z "$(TORCH)" || $(BIN)/python -m pip install -q $(TORCH)
-	$(BIN)/python -m pip install -q -e .
+	@if $(BIN)/python -W ignore -c "import torch" 2>/dev/null || test -z "$(TORCH)"; then echo "2 of 3: torch is not installed again"; \
+	else echo "2 of 3: installing $(TORCH) (200 MB for CPUs, over 2 GB with CUDA), usually 2 to 4 minutes"; \
+	$(BIN)/python -m pip install $(TORCH); fi
+	@echo "3 of 3: installing rocm-tui and the packages of its screen (20 MB), usually under a minute"
+	@$(BIN)/python -m pip install -q -e .
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install -q -e '.[test,pictures]'
+	@echo "installing the packages of the tests, usually 1 to 2 minutes"
+	@$(BIN)/python -m pip install -q -e '.[test,pictures]'
 	@touch $@
 
 # A second environment for the tests of the Triton template: with triton in the first, Inductor
@@ -80,6 +93,7 @@ $(VENV)/.installed-test: $(VENV)/.installed
 triton: .venv-triton/.installed
 
 .venv-triton/.installed: $(VENV)/.installed-test
+	@echo "creating .venv-triton with triton 3.9.0 (200 MB), usually 1 to 2 minutes"
 	$(PYTHON) -m venv .venv-triton
 	.venv-triton/bin/python -m pip install -q triton==3.9.0 numpy
 	@ours=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \

@@ -1,12 +1,12 @@
-"""What plugs into PyTorch's Inductor. Importing it costs nothing and imports no torch."""
+"""The part that plugs into PyTorch's Inductor. Importing it is cheap and does not import torch."""
 
 from __future__ import annotations
 
 __all__ = ["activate"]
 
 
-def activate(templates: bool = False) -> bool:
+def activate(templates: bool = False, version: str | None = None) -> bool:
     """Record this process's tunings and honour its pins: see `activation` in inductor/hooks."""
-    from backend.inductor.hooks import activation  # heavy for those who want another part of us
+    from backend.inductor.hooks import activation  # heavy, and other parts do not need it
 
-    return activation.activate(templates)
+    return activation.activate(templates, version)

@@ -1,22 +1,22 @@
-"""Numbers of things: one thing, two things."""
+"""Numbers with their nouns: one graph, two graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """`1 graph`, `3,000 graphs`; with `many` where an s does not do: `3 graphs are`."""
-    return f"{number:,} {noun(number, one, many)}"
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Return `1 graph`, `3,000 graphs`; `plural` if an s is not enough: `3 graphs are`."""
+    return f"{number:,} {noun(number, singular, plural)}"
 
 
-def noun(number: float | None, one: str, many: str = "") -> str:
-    """The word alone, to stand behind a number that is written in another way."""
-    return one if number == 1 else many or f"{one}s"
+def noun(number: float | None, singular: str, plural: str = "") -> str:
+    """Return the noun alone, to follow a number in another format."""
+    return singular if number == 1 else plural or f"{singular}s"
 
 
 def device_ranges(indices: Iterable[int]) -> str:
-    """`0-3, 5` of device indices."""
+    """Return device indices as ranges: `0-3, 5`."""
     ranges: list[list[int]] = []
     for index in sorted(indices):
         if ranges and ranges[-1][-1] + 1 == index:

@@ -1,18 +1,19 @@
-"""A small real model whose compilation has something to tune on a CPU: `python -m backend.demo`.
+"""A small real model whose compilation tunes on a CPU: `python -m backend.demo`.
 
-One attention block (two batched matrix products) and an MLP (two linear layers, whose weights are
-frozen so that Inductor may pack them). Each tuning takes a few seconds of benchmarking.
+It has one attention block (two batched matrix products) and an MLP (two linear layers, whose
+weights are frozen so that Inductor may pack them). Each tuning takes a few seconds of benchmarking.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import warnings
 from collections.abc import Sequence
 
 HEADS, WIDTH, HIDDEN = 8, 256, 512
 CALLS = 60
-"""Of each sequence length: that is what shares are made of."""
+"""Calls of each sequence length, so that the graphs have shares."""
 
 ENVIRONMENT = {  # freezing has no effect as an option of torch.compile
     "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
@@ -22,12 +23,14 @@ ENVIRONMENT = {  # freezing has no effect as an option of torch.compile
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compile and run the model once for each sequence length, and check it against eager."""
+    """Compile and run the model for each sequence length, and compare it with eager."""
     parser = argparse.ArgumentParser(prog="python -m backend.demo", description=__doc__)
     parser.add_argument("tokens", nargs="*", type=int, default=[128], help="sequence lengths")
     args = parser.parse_args(argv)
 
     os.environ.update(ENVIRONMENT)
+    # The demo uses no arrays, and torch's warning would be the first thing that a new user reads.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     import torch
     from torch import nn
 

@@ -1,37 +1,6 @@
-"""The errors of the backend, but for those of one benchmark (`inductor/benchmark/errors.py`).
+"""The errors of the backend, except those of one benchmark (`inductor/benchmark/errors.py`).
 
 Each message is one line: what happened, where, what to do.
-
-StoreError: files below the cache dir
-  CacheUnreadable     a file cannot be parsed or read; it is kept as it is
-  UnsafePath          writing there could write for, or as, another user
-  NotWritable         read-only, no permission, or the disk is full; the old file is intact
-    Busy                another process holds the lock
-  PinRefused          the pin makes no sense: failed, unknown, not pinned at all, not what was asked
-  InputsKeyInvalid    a text that is not an inputs key (also a ValueError)
-  EventInvalid        a line that is not an event (also a ValueError)
-  ShareInvalid        a file that is not an export of pins
-  MegaCacheInvalid    a file that is not a mega-cache
-
-TemplateError: what templates cannot do
-  UnsupportedProblemError   no template computes this: layout, dtype, shape
-  ConfigError               the config does not fit the problem or the target
-    UncompiledError           there is no compiler, and its library was not compiled before
-  RenderError               a template asked its kernel for something it does not have
-    HookError                 a Triton template and its hooks do not fit together
-    ExpressionError           a size or a pointwise expression has no Triton form
-  TritonError               what Triton itself has a part in
-    TritonMissingError        it cannot be imported
-    TritonCompileError        it said no to a kernel
-
-ToolchainError: compilers, and libraries of kernels
-  MissingCompilerError      no compiler for this target here
-  CompileError              the compiler said no
-    CompileTimeoutError       it did not end in time
-  CacheError                the code cache cannot be used
-  HeadersError              a folder of headers is gone, or has changed
-  LoadError                 a library or its entry cannot be loaded
-    KernelError               an entry returned an error code
 """
 
 from __future__ import annotations
@@ -40,19 +9,21 @@ from pathlib import Path
 
 
 class StoreError(Exception):
-    """The root of what can go wrong with files."""
+    """The root of file errors."""
 
 
 class CacheUnreadable(StoreError):
-    """A file cannot be parsed or read. It is never overwritten."""
+    """A file cannot be parsed or read. It is kept as it is, never overwritten."""
 
 
 class UnsafePath(StoreError):
-    """Refused to write through a symlink or into a folder that others can change."""
+    """Refused to write through a symlink or into a folder that others can change: that could write
+    for, or as, another user."""
 
 
 class NotWritable(StoreError):
-    """The file could not be written; what it held before is still there."""
+    """The file could not be written: it is read-only, or the disk is full. What it held before is
+    still there."""
 
 
 class Busy(NotWritable):
@@ -60,7 +31,7 @@ class Busy(NotWritable):
 
 
 class PinRefused(StoreError):
-    """What was asked of a pin cannot be done."""
+    """The pin makes no sense: its choice failed or is unknown, or nothing is pinned."""
 
 
 class InputsKeyInvalid(StoreError, ValueError):
@@ -72,27 +43,27 @@ class EventInvalid(StoreError, ValueError):
 
 
 class ShareInvalid(StoreError):
-    """A file is not an export of pins. Nothing of it is used."""
+    """A file is not an export of pins. Nothing is imported from it."""
 
 
 class MegaCacheInvalid(StoreError):
-    """A file is not what `save_cache_artifacts` gives, or only a part of it."""
+    """A file is not the output of `save_cache_artifacts`, or only a part."""
 
 
 class TemplateError(Exception):
-    """The root of what templates cannot do."""
+    """The root of template errors."""
 
 
 class UnsupportedProblemError(TemplateError):
-    """The problem is outside of what the template computes; says which operand and why."""
+    """The problem is outside of the template's scope; the message says which operand and why."""
 
 
 class ConfigError(TemplateError):
-    """A config that may not be rendered for this problem or target; says which rule it breaks."""
+    """A config does not suit this problem or target; the message names the broken rule."""
 
 
 class UncompiledError(ConfigError):
-    """No compiler is here, and none has compiled this kernel before."""
+    """No compiler is available, and the kernel was not compiled before."""
 
 
 class RenderError(TemplateError):
@@ -100,7 +71,7 @@ class RenderError(TemplateError):
 
 
 class HookError(RenderError):
-    """A hook is unknown, missing, filled twice, or called with what it cannot know."""
+    """A hook is unknown, missing, filled twice, or called with unknown arguments."""
 
 
 class ExpressionError(RenderError):
@@ -108,7 +79,7 @@ class ExpressionError(RenderError):
 
 
 class TritonError(TemplateError):
-    """The root of what Triton itself has a part in."""
+    """The root of errors in which Triton itself is involved."""
 
 
 class TritonMissingError(TritonError):
@@ -120,7 +91,7 @@ class TritonCompileError(TritonError):
 
 
 class ToolchainError(Exception):
-    """The root of what can go wrong with compilers and libraries."""
+    """The root of compiler and library errors."""
 
 
 class MissingCompilerError(ToolchainError):
@@ -132,14 +103,12 @@ class CacheError(ToolchainError):
 
 
 class HeadersError(ToolchainError):
-    """A folder of headers cannot be read, or is no more what it was."""
+    """A folder of headers cannot be read, or has changed."""
 
 
 class CompileError(ToolchainError):
-    """A failed compile: what was run, what it said first, and on which source.
-
-    `errors` has at least one line. `log_path` holds the command and all that it printed.
-    """
+    """A failed compile: the command, its first errors, and the source. `errors` has at least one
+    line. `log_path` holds the command and its whole output."""
 
     def __init__(
         self, target: str, command: str, errors: tuple[str, ...], source: Path, log_path: Path
@@ -159,7 +128,7 @@ class CompileError(ToolchainError):
 
 
 class CompileTimeoutError(CompileError):
-    """The compiler was stopped, or another process kept the key, for longer than allowed."""
+    """The compiler, or another process that holds the key, exceeded the time limit."""
 
 
 class LoadError(ToolchainError):
@@ -167,7 +136,7 @@ class LoadError(ToolchainError):
 
 
 class KernelError(LoadError):
-    """An entry returned a code other than 0; `code` is HIP's or CUDA's error number."""
+    """An entry returned a nonzero code; `code` is HIP's or CUDA's error number."""
 
     def __init__(self, entry: str, code: int, text: str) -> None:
         super().__init__(entry, code, text)
@@ -179,7 +148,7 @@ class KernelError(LoadError):
 
 
 def brief(text: str, limit: int = 120) -> str:
-    """`text` as one printable line of at most `limit` characters, for use in a message."""
+    """Return `text` as one printable line of at most `limit` characters, for use in a message."""
     line = text[: limit + 1]
     if not line.isprintable():
         line = "".join(c if c.isprintable() else "?" for c in line)

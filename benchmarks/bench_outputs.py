@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.wire.jobs import BadJob
+from backend.wire.jobs import JobInvalid
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.planted_sums import Planted, by_triton, families
@@ -143,7 +143,7 @@ def honest(device: str, end: float, cache: Path, skipped: int) -> int:
                 continue
             try:
                 choices = measured(worker, problem, device)
-            except (JobError, BadJob) as error:
+            except (JobError, JobInvalid) as error:
                 print(problem.op, *problem.dtypes, "not measured:", error, flush=True)
                 continue
             for choice in choices:

@@ -46,7 +46,7 @@ ALL: tuple[Compared, ...] = (*CASES, *conv_speed.CONVOLUTIONS)
 
 def compile_costs(target: Target, most: int) -> dict[str, Any]:
     """Milliseconds and seconds a choice, and their medians; `off` says why there are none."""
-    found = targets.find(target)
+    found = targets.find_compiler(target)
     if isinstance(found, Missing):
         return {"off": found.reason}
     try:

@@ -22,20 +22,20 @@ from rocm_tui.errors import RocmTuiError, UsageError
 HOOKS = Path(__file__).parent / "hook_path"
 BACKEND = Path(str(backend.__file__)).parent
 COMMAND = (sys.executable, str(BACKEND.with_name("rocm_tui_entry.py")))
-"""`rocm-tui` as a process of ours."""
+"""The command of `rocm-tui` as a process of ours."""
 RUN = "ROCM_TUI_RUN"
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
 def hooked(env: Mapping[str, str], run_id: str) -> dict[str, str]:
-    """`env` for a program whose tunings shall be recorded as part of the run `run_id`."""
+    """Return `env` for a program whose tunings are recorded as part of the run `run_id`."""
     path = [str(HOOKS), *filter(None, [env.get("PYTHONPATH")])]
     info = json.dumps({"run": run_id, "backend": str(BACKEND), "pid": str(os.getpid())})
     return {**env, "PYTHONPATH": os.pathsep.join(path), RUN: info}
 
 
 def unhooked(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` without what `hooked` added: the environment of stock PyTorch."""
+    """Return `env` without what `hooked` added: the environment of stock PyTorch."""
     kept = {name: value for name, value in env.items() if name != RUN}
     path = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(HOOKS)]
     kept.pop("PYTHONPATH", None)
@@ -43,7 +43,7 @@ def unhooked(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def hooks_forbidden(env: Mapping[str, str]) -> str | None:
-    """Why torch will not load the hooks in `env`, if it will not."""
+    """Return why torch will not load the hooks in `env`, or None."""
     if env.get(_AUTOLOAD, "1") != "1":
         return f"{_AUTOLOAD}={env[_AUTOLOAD]} keeps torch from loading the hooks; unset it"
     return None
@@ -58,7 +58,7 @@ class NoTorchPython(RocmTuiError):
 
 
 def find_python(given: str | None = None, env: Mapping[str, str] = os.environ) -> str:
-    """The interpreter for workers and the demo, as a path.
+    """Return the path of the interpreter for workers and the demo.
 
     `given` (from `--python`), else the one that runs us if it has torch, else that of
     `$VIRTUAL_ENV`, else `python3` on PATH. Raises NoTorchPython if that one has no torch.
@@ -86,7 +86,7 @@ def _candidates(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _which(name: str, env: Mapping[str, str]) -> str | None:
-    import shutil  # with its compressors, which `rocm-tui run` needs not
+    import shutil  # with its compressors, which `rocm-tui run` does not need
 
     return shutil.which(name, path=env.get("PATH"))
 
@@ -120,8 +120,8 @@ VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def device_env(env: Mapping[str, str], device: str | None) -> dict[str, str]:
-    """`env` for a worker that shall see only the GPU `device`, an index among those that `env`
-    shows; None or `cpu` is as it is.
+    """Return `env` for a worker that may see only the GPU `device`, an index among the GPUs that
+    `env` shows; it is unchanged for None and `cpu`.
 
     GPUs stay visible to a job on the CPU: their name is part of the name of PyTorch's cache file,
     also for what is tuned on the CPU. Raises UsageError.
@@ -138,18 +138,18 @@ def device_env(env: Mapping[str, str], device: str | None) -> dict[str, str]:
 
 
 def device_to_measure(given: str | None, tuned_on: int | None) -> str | None:
-    """The GPU on which a tuning is measured: the one that was `given`, else the one that it was
+    """Return the GPU on which a tuning is measured: the `given` one, else the one that it was
     `tuned_on`; None is the first."""
     return given if given is not None or not tuned_on else str(tuned_on)
 
 
 def without_gpus(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` for a worker that shall touch no GPU."""
+    """Return `env` for a worker that uses no GPU."""
     return {**env, **dict.fromkeys(VISIBLE, "-1")}
 
 
 def visible_devices(env: Mapping[str, str]) -> list[str] | None:
-    """The GPUs that `env` shows, as it names them; None where it shows all."""
+    """Return the GPUs that `env` shows, by its names; None if it shows all."""
     for name in VISIBLE:
         if name in env:
             return [part.strip() for part in env[name].split(",") if part.strip()]
@@ -157,7 +157,7 @@ def visible_devices(env: Mapping[str, str]) -> list[str] | None:
 
 
 def lane(device: str | None, of: str | None) -> str:
-    """What a job takes for itself: the GPU asked for; else that of its tensors, `cpu` or `cuda`."""
+    """Return the device that a job occupies: the given GPU, else the one of its tensors."""
     if device is not None:
         return device
     return CPU if of == CPU else "0"

@@ -1,24 +1,22 @@
-"""What can go wrong in the program, each with one line for the person who reads it.
-
-RocmTuiError
-├── UsageError        the command's words are off (exit 2)
-│   └── QueryError    a filter cannot be read
-├── NoSuchSource      what is named is no file and no session, or tells of no tuning
-├── NoSuchTuning      no tuning has that id
-├── NoSuchChoice      the tuning has no such choice, or several
-├── NoSuchGraph       no compiled graph has that id
-└── NotPinnable       the tuning is not in a persistent cache
-"""
+"""What can go wrong in the program, each with one line for the person who reads it."""
 
 from __future__ import annotations
 
+import re
+from typing import ClassVar
+
 
 class RocmTuiError(Exception):
-    """The root: what happened, where, what to do, in one line."""
+    """The root: what happened, where, what to do, in one line.
+
+    `hint` is the next step if it is the same for all errors of a class.
+    """
+
+    hint: ClassVar[str | None] = None
 
 
 class UsageError(RocmTuiError):
-    """The command's words are off."""
+    """The command's words are off; exit code 2."""
 
 
 class QueryError(UsageError):
@@ -26,20 +24,37 @@ class QueryError(UsageError):
 
 
 class NoSuchSource(RocmTuiError):
-    """What is named is no file and no session, or tells of no tuning."""
+    """No such file or session exists, or it contains no tuning."""
 
 
 class NoSuchTuning(RocmTuiError):
     """No tuning has that id."""
 
+    hint = "`rocm-tui ls` lists the ids of tunings"
+
 
 class NoSuchChoice(RocmTuiError):
     """The tuning has no such choice, or more than one."""
+
+    hint = "`rocm-tui show ID` lists the choices of a tuning"
 
 
 class NoSuchGraph(RocmTuiError):
     """No compiled graph has that id."""
 
+    hint = "`rocm-tui graphs` lists the ids of graphs"
+
 
 class NotPinnable(RocmTuiError):
-    """The tuning cannot be pinned where it stands."""
+    """The tuning is in no persistent cache, so it cannot be pinned."""
+
+
+class TryAgain(RocmTuiError):
+    """Another process is in the way; the same command can succeed later; exit code 3."""
+
+    hint = "run the same command again later"
+
+
+def error_code(kind: type[BaseException]) -> str:
+    """Return the code of a class of errors in JSON: `no-such-tuning` for NoSuchTuning."""
+    return re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__.strip("_")).lower()

@@ -1,8 +1,8 @@
-"""Foreign text made harmless for a terminal: the one table of what no text may hold there.
+"""Foreign text made harmless for a terminal: the one table of what no text may contain there.
 
 An escape sequence that reaches a terminal can write the clipboard, clear the screen or change the
-title; a direction mark lets a name read as another. `clean` is for what enters, `plain` and
-`visible` for what leaves.
+title; a direction mark lets a name read as another. `clean` is for input, `plain` and `visible` are
+for output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 C0 = range(0x20)
 DEL_AND_C1 = range(0x7F, 0xA0)
 SURROGATES = range(0xD800, 0xE000)
-"""Halves of characters, which no terminal can be sent."""
+"""Halves of characters, which cannot be sent to a terminal."""
 UNSEEN = (
     0xAD,
     0x061C,
@@ -39,8 +39,8 @@ _ESCAPE = re.compile(
 
 @cache
 def _pictures() -> dict[int, str]:
-    """What nobody would see, as what can be seen. Most runs meet no such text: it has 2,000
-    entries, and is made for the first."""
+    """Visible replacements of invisible characters. Most runs meet none: it has 2,000 entries, and
+    is created at the first."""
     return {
         **{code: chr(0x2400 + code) for code in C0},
         **dict.fromkeys((*DEL_AND_C1, *UNSEEN, *SURROGATES), "\ufffd"),
@@ -69,10 +69,8 @@ def _cells() -> dict[int, str | None]:
 
 
 def clean(text: str) -> str:
-    """`text` without escape sequences and control characters; tabs become spaces.
-
-    Linear in the length of `text`, and idempotent.
-    """
+    """Return `text` without escape sequences and control characters; tabs become spaces. Linear in
+    the length of `text`, and idempotent."""
     if text.isprintable():
         return text
     return _ESCAPE.sub("", text).translate(_removed())
@@ -82,7 +80,7 @@ _MOST = 2000
 
 
 def plain(text: str, most: int = _MOST) -> str:
-    """`text` as one line for a terminal, at most so many characters of it.
+    """Return the first `most` characters of `text` as one line for a terminal.
 
     An escape is shown as the picture `␛`, so that the reader sees that something was there.
     """
@@ -91,25 +89,26 @@ def plain(text: str, most: int = _MOST) -> str:
 
 
 def plain_all(texts: Iterable[str]) -> list[str]:
-    """Each of them `plain`, looked at together: few texts hold anything that is not."""
-    told = list(texts)
-    together = "".join(told)
+    """Return each text `plain`; they are checked together, since few contain anything that is
+    not."""
+    lines = list(texts)
+    together = "".join(lines)
     if together.isprintable() and len(together) <= _MOST:
-        return told
-    return [plain(text) for text in told]
+        return lines
+    return [plain(text) for text in lines]
 
 
 def visible(text: str) -> str:
-    """The same for a text of several lines, however long: line ends and tabs stay."""
+    """Return the same for a text of several lines, of any length: line ends and tabs stay."""
     bare = text.replace("\n", "").replace("\t", "")
     return text if bare.isprintable() else text.translate(_lines())
 
 
 def cells(text: str) -> str:
-    """`text` as wide on the screen as Textual takes it for: what it gives no cell goes."""
+    """Return `text` as wide on the screen as Textual assumes: what it gives no cell is removed."""
     return text if text.isprintable() else text.translate(_cells())
 
 
 def clean_bytes(data: bytes) -> str:
-    """Bytes of a file as clean text; what is no UTF-8 becomes U+FFFD."""
+    """Return the bytes of a file as clean text; what is not UTF-8 becomes U+FFFD."""
     return clean(data.decode("utf-8", "replace"))

@@ -38,6 +38,9 @@ os.environ["TERM"], os.environ["COLORTERM"] = "xterm-256color", "truecolor"
 # Nor do the GPUs of a machine stand on every screen.
 os.environ["ROCM_TUI_DEVICES"] = "0"
 
+# Nor does a busy machine ask before a test measures.
+os.environ["ROCM_TUI_BUSY_LOAD"] = "inf"
+
 # How long an example takes depends on the load of the machine and is no reason to fail. The parent
 # is named because Hypothesis makes its `ci` profile, which draws the same examples in every run,
 # the default where CI is set.

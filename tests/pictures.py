@@ -1,8 +1,8 @@
-"""Take the pictures of the README from the real demo: `python -m tests.pictures FOLDER [CACHE]`.
+"""Take the pictures of the pages from the real demo: `python -m tests.pictures FOLDER [CACHE]`.
 
-The demo's model is compiled here, with our templates among its choices; one of its tunings is
-measured; all of it is shown by the real screen, and written as SVG. With CACHE that cache
-dir is shown instead. The machine should have nothing else to do meanwhile.
+The demo's model is compiled here, some of its tunings are measured and tried, and the real screen
+shows them, written as SVG and PNG. With CACHE, that cache dir is shown instead. The machine should
+be idle. `tests/unit/test_pictures.py` reads the SVG files.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,6 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from backend.disk.layout import Layout
-from backend.model.origin import template_of
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.tui.app import RocmTui
@@ -37,37 +37,25 @@ _READ = 2.0
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture: `shows` stands on the screen when it is complete. Keys are pressed one after the
-    other, in Watch with a measured tuning under the cursor, or with one that has choices of our
-    templates (`ours`); a key `=text` waits for the text."""
+    """A picture, complete when the screen shows the text `shows`.
+
+    `keys` are pressed one after the other in Watch, with a measured tuning under the cursor; a key
+    `=text` waits for the text.
+    """
 
     name: str
     size: tuple[int, int]
     keys: str = ""
     shows: str = "Measured:"
-    ours: bool = False
 
 
 SHOTS = (
     Shot("watch", (120, 30)),
-    Shot("watch-80x24", (80, 24)),
-    Shot("watch-200x60", (200, 60)),
     Shot("pin", (120, 30), "tab j p", "out of reach in"),
-    Shot("tune", (120, 30), "t", "Start  enter"),
     Shot("compare", (120, 30), "c", "95 % interval"),
-    Shot("compare-source", (120, 30), "tab j j space space c =vs d", "@@", ours=True),
-    Shot("report", (120, 24), "C", "save"),
-    Shot("roofline", (120, 36), "C 5 =FLOP/byte m", "measured here"),
-    Shot("trials", (120, 24), "T", "THE GRAPH IS"),
-    Shot("help", (120, 61), "question_mark", "Keys: Watch"),
+    Shot("roofline", (120, 36), "5 tab tab tab tab =FLOP/byte m", "measured here"),
+    Shot("trials", (120, 24), "8", "THE GRAPH IS"),
 )
-PINNED = (
-    Shot("pins", (120, 24), "P", "until the next release"),
-    Shot("jobs", (120, 24), "t =Start enter J =━", "1 running", ours=True),
-)
-"""Taken after one pin was made."""
-AS_PNG = ("watch", "pin", "compare", "roofline", "trials")
-"""For README and docs."""
 SAMPLES = ("entries", "tables")
 """Scenes of the tests that docs show as PNG: their devices and tables are not at hand."""
 
@@ -82,22 +70,22 @@ def command(cache: Path, *words: str) -> str:
 
 
 def prepare(cache: Path) -> None:
-    """Two sequence lengths of the demo's model, a product with our templates among its choices,
-    and every close race run again. One thread: a busy neighbour would disturb two much more."""
-    os.environ["OMP_NUM_THREADS"] = "1"
+    """Tune two sequence lengths of the demo's model, then measure and try the closest races.
+
+    One thread is enough, and a busy neighbour disturbs it less than two.
+    """
     run = ("run", "--capture", "--quiet", "--cache-dir", str(cache), "--")
     command(cache, *run, sys.executable, "-m", "backend.demo", "128", "96")
-    command(cache, "tune", "bmm", "8x64x32", "8x32x64", "--dtype", "f32", "--templates")
-    for id_ in close_races(cache)[:4]:
+    for id_ in close_races(cache)[:2]:
         command(cache, "measure", id_, "#1", "#2")
         command(cache, "trial", id_, "#2", "--yes", "--budget", "10")
 
 
 def close_races(cache: Path) -> list[str]:
-    """The ids of the batched products, that whose best two choices are nearest first."""
+    """Return the ids of the batched products, the smallest lead first."""
     tunings = json.loads(command(cache, "ls", "--json"))["tunings"]
     leads = {}
-    for tuning in (one for one in tunings if one["op"] == "bmm"):
+    for tuning in (tuning for tuning in tunings if tuning["op"] == "bmm"):
         times = [choice["ms"] for choice in tuning["choices"] if choice["ms"] is not None]
         leads[str(tuning["id"])] = times[1] / times[0] if len(times) > 1 else float("inf")
     return sorted(leads, key=lambda id_: leads[id_])
@@ -110,30 +98,26 @@ async def shoot(cache: Path, folder: Path, shot: Shot) -> None:
             app.theme = "rocm-dark"
             await _until(pilot, "tunings ·")
             await pilot.pause(_READ)
-            _go(app, ours=shot.ours)
+            _go(app)
             for key in shot.keys.split():
                 await (_until(pilot, key[1:]) if key[0] == "=" else pilot.press(key))
                 await pilot.pause(0.2)
             await _until(pilot, shot.shows)
             for field in app.screen.query(Input):
                 field.cursor_blink = False
-            if shot.name != "jobs":
-                app.clear_notifications()
+            app.clear_notifications()
             await pilot.pause(0.5)
             drawn = drawing.svg(drawing.lines_of(app))
         finally:
             app.stop_feed()
     (folder / shot.name).with_suffix(".svg").write_text(drawn)
-    if shot.name in AS_PNG:
-        drawing.png(drawn, (folder / shot.name).with_suffix(".png"))
+    drawing.png(drawn, (folder / shot.name).with_suffix(".png"))
 
 
-def _go(app: RocmTui, *, ours: bool) -> None:
-    """To a tuning with choices of ours, or to a measured one: a surprise, if there is one."""
+def _go(app: RocmTui) -> None:
+    """Go to a measured tuning, if possible to one with a surprising result."""
 
     def interest(row: Row) -> tuple[bool, bool]:
-        if ours:
-            return any(map(template_of, row.tuning.choices)), False
         return row.tuning.measured is not None, stats.standing(row.tuning) == "slower"
 
     if isinstance(app.screen, WatchScreen):
@@ -151,14 +135,12 @@ async def _until(pilot: Pilot[int], text: str) -> None:
 async def take(cache: Path, folder: Path) -> None:
     for shot in SHOTS:
         await shoot(cache, folder, shot)
-    command(cache, "pin", close_races(cache)[0], "#2", "--note", "until the next release")
-    for shot in PINNED:
-        await shoot(cache, folder, shot)
 
 
 def take_samples(folder: Path) -> None:
     for name in SAMPLES:
         kept = ROOT / "tests" / "support" / "screens" / f"{name}-140x45.svg"
+        shutil.copy(kept, (folder / name).with_suffix(".svg"))
         drawing.png(kept.read_text(), (folder / name).with_suffix(".png"), 1.0)
 
 
@@ -178,6 +160,7 @@ def main(arguments: list[str]) -> None:
     folder = Path(arguments[0]).absolute()
     folder.mkdir(exist_ok=True)
     take_samples(folder)
+    os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["PYTHONWARNINGS"] = "ignore"  # they name paths of this machine
     if len(arguments) > 1:
         asyncio.run(take(Path(arguments[1]), folder))

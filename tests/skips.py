@@ -39,7 +39,12 @@ CEILINGS: Sequence[Ceiling] = (
     ),
     Ceiling("no clang", 2, "g++ and ziglang are the compilers of CI"),
     Ceiling("the builtins are those of CDNA", 2, "that case exists for other GPUs only"),
-    Ceiling(".*corpus|needs the folder of real logs", 25, "the real logs are not published"),
+    Ceiling(
+        r".*corpus|needs the folder of real logs|the public tables"
+        r"|got empty parameter set for \(path\)",
+        40,
+        "the real logs and tables are not published",
+    ),
     Ceiling(r"got empty parameter set for \(python\)", 1, "versions of torch that are not named"),
     Ceiling("ROCM_TUI_T(ABLES|ORCHES) names no", 3, "public tables and other versions of torch"),
     Ceiling("five processes with Inductor: TEST_EVERYTHING", 1, "too long for every run"),

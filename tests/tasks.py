@@ -1,8 +1,8 @@
-"""What people come for, as keys in a real terminal: `python -m tests.tasks` prints a table of it.
+"""What people come for, as keys in a real terminal: `python -m tests.tasks` prints a table.
 
-A task is done when its answer stands on the screen. Keys are counted as they are typed, each letter
-of a word too; seconds are those of this machine, from the first key to the answer, at a person's
-pace of four keys a second.
+A task is done when the screen itself says its answer. Keys are counted as they are typed, each
+letter of a word too; seconds are those of this machine, from the first key to the answer, at a
+person's pace of four keys a second.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from backend.model.events import (
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
+    GraphCompiled,
     TuningStarted,
 )
+from backend.model.graph import Graph
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.store import PinStore
 from backend.processes.tree import identity
 from tests.support.terminal_lab import WATCH, Terminal
 
-MOST_KEYS = 8
+MOST_KEYS = 6
 PACE = 0.25
 """Seconds between two keys."""
 DAY = 86_400.0
@@ -43,17 +45,23 @@ DAY = 86_400.0
 @dataclass(frozen=True, slots=True)
 class Task:
     """A question, the keys that answer it (tmux's names; `=text` waits for the text, as a person
-    does before they confirm), and how the answer looks.
+    does before they confirm), and a pattern of the words that answer it.
 
     `ready` is on the screen before the first key. `after` must hold once the answer is there.
+    `fill` writes the cache directory that is watched; a `demo` starts with an empty one, and its
+    program tunes with the real torch.
     """
 
     question: str
     keys: tuple[str, ...]
     answer: str
-    ready: str = "tunings"
+    ready: str = "IN USE"
     size: tuple[int, int] = (140, 40)
     after: Callable[[Path], bool] = field(default=lambda root: True)
+    fill: Callable[[Path, ExitStack], None] = field(
+        default=lambda root, stack: write_cache(root, stack)
+    )
+    demo: bool = False
 
 
 SIZES = (256, 512, 1024, 2048)
@@ -70,28 +78,58 @@ def _has_pin(root: Path) -> bool:
 
 
 TASKS = (
-    Task("The slowest win of rank 3?", (*"/r", "Tab", "3", "Enter", *"sss"), r"▌.* 2048×64×64"),
+    Task(
+        "From the installation to the first verdict",
+        ("=exit code 0", "m", "=Measur", "Enter"),  # a busy machine asks first
+        r"→ measured, (fastest by|tied|unclear|#\d+ is)|→ measured alone",
+        ready=r": press m to measure",
+        demo=True,
+    ),
+    Task(
+        "Why did this run record nothing?",
+        (),
+        "No tuning: 1 graph was compiled with max_autotune off",
+        ready="No tuning yet",
+        fill=lambda root, stack: write_untuned(root),
+    ),
+    Task("What is to be done about this row?", (), ": press m to measure"),
+    Task(
+        "What does LEAD mean, without the docs?",
+        ("?", *"lead"),
+        r"lead +how far the next choice lies behind",
+        size=(80, 24),
+    ),
+    Task("Where does rank 3 gain most?", (*"/r", "Tab", "3", "Enter", "s"), r"▌.* 256×64×64"),
     Task(
         "Undo yesterday's pin",
-        ("U", "=Removes the pin", "Enter"),
-        "Undone",
+        ("z", "=Remove the pin", "Enter"),
+        "Undid",
         after=lambda r: not _has_pin(r),
     ),
     Task("Why did this choice fail?", ("Tab", "G"), "out of resource: shared memory"),
-    Task("Which session is still compiling?", ("L",), r":\d\d  compiling .*serve\.py"),
+    Task("Which session is still compiling?", ("6",), r":\d\d  compiling .*serve\.py"),
     Task("Pin the fastest", ("p", "=Pin ", "Enter"), "Pinned", after=_has_pin),
     Task("The command that would pin it, to copy", ("p", "=y copies", "y"), "[Cc]opied"),
     Task(
         "What is slower in one of two processes?",
-        (*"Lj", "Space", "j", "Space", "c"),
+        (*"6j", "Space", "j", "Space", "c"),
         "4 in both: 4 unclear",
     ),
     Task("Only bf16 that is not pinned", (*"/d", "Tab", "b", "Tab", "Enter"), "dtype:bf16  4 of"),
-    Task("What has this product been through?", ("H",), "History"),
-    Task("One session's report", ("L", "C"), "Report"),
-    Task("Which file says that?", ("S",), r"event log .*\.jsonl"),
+    Task("What has this product been through?", ("i",), r"WHAT .*\n.*\btuned\b"),
+    Task("What does one session's report say?", (*"6je",), r"Tuning saves|not measured"),
+    Task("Which file says that?", ("7",), r"event log .*\.jsonl"),
     Task("No more writing from here", ("C-r",), "READ-ONLY"),
 )
+
+
+def write_untuned(root: Path) -> None:
+    """A program that compiled a graph without max_autotune, and ended."""
+    session = Session("plain", "box", 4000, argv=("python", "train.py"), started=time.time() - 60)
+    writer = EventWriter(Layout(root), session)
+    graph = Graph("abc1234", title="train.py:7 step", nodes=2, max_autotune=False)
+    writer.write(GraphCompiled(1, time.time() - 50, graph))
+    writer.close()
 
 
 def write_cache(root: Path, stack: ExitStack) -> None:
@@ -181,12 +219,13 @@ def _date_back(path: Path, seconds: float) -> None:
 
 
 def run(task: Task, root: Path) -> tuple[float, str]:
-    """Seconds until the answer stood there, and the screen then. Raises AssertionError."""
+    """Return the seconds until the answer, and the screen then; raises AssertionError."""
     with ExitStack() as stack:
         cache = root / "cache"
         cache.mkdir()
-        write_cache(cache, stack)
-        command = [*WATCH, "--cache-dir", str(cache)]
+        if not task.demo:
+            task.fill(cache, stack)
+        command = [*WATCH[:-1], "demo" if task.demo else "watch", "--cache-dir", str(cache)]
         own = {"XDG_CONFIG_HOME": str(root / "config"), "XDG_STATE_HOME": str(root / "state")}
         terminal = stack.enter_context(Terminal(command, task.size, own))
         terminal.wait_for(task.ready)
@@ -206,14 +245,16 @@ def run(task: Task, root: Path) -> tuple[float, str]:
 
 
 def main() -> int:
-    lines = ["| task | keys | count | seconds |", "|---|---|---|---|"]
+    lines = ["| task | keys | count | seconds | the words that answer |", "|---|---|---|---|---|"]
     for task in TASKS:
         with tempfile.TemporaryDirectory(prefix="tasks-") as folder:
             seconds, screen = run(task, Path(folder))
         if "--show" in sys.argv:
             sys.stdout.write(f"{task.question}\n{screen}\n")
         keys = " ".join(f"`{name}`" for name in task.keys if not name.startswith("="))
-        lines.append(f"| {task.question} | {keys} | {count(task)} | {seconds:.1f} |")
+        words = re.search(task.answer, screen)
+        answer = " ".join(words[0].split()) if words else ""
+        lines.append(f"| {task.question} | {keys} | {count(task)} | {seconds:.1f} | {answer} |")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 

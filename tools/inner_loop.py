@@ -31,7 +31,7 @@ from backend.templates.config import UNITS as MATRIX_UNITS
 from backend.templates.config import GemmConfig
 from backend.templates.heuristics import gemm_configs
 from backend.templates.problem import GemmProblem, Sizes
-from backend.templates.rendering import Rendered, render_gemm
+from backend.templates.rendering import Rendered, render
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, compile_choice
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.toolchain import code_cache, targets
@@ -221,7 +221,7 @@ class Kernel:
 
 def ours(problem: GemmProblem, config: GemmConfig, target: Target, root: Path) -> Kernel:
     """Raises ToolchainError, and ValueError where the code tells nothing."""
-    rendered = render_gemm(problem, config, "rt_kernel")
+    rendered = render(problem, config, "rt_kernel")
     text = assembly(rendered.source, target)
     compiled = code_cache.compile(rendered.source, target, cache_root=root)
     kernels = resources(compiled)
@@ -334,7 +334,7 @@ def rows(root: Path, arches: Sequence[str]) -> Iterator[list[str]]:
     has_triton = importlib.util.find_spec("triton") is not None
     for arch in arches:
         target, unit = Target("amdgpu", arch), UNITS[arch]
-        compiler = targets.find(target)
+        compiler = targets.find_compiler(target)
         if isinstance(compiler, Missing):
             sys.stderr.write(f"{arch}: not compiled: {compiler.reason}\n")
             continue
@@ -356,7 +356,7 @@ def _row(
     made = ours(problem, config, target, root)
     kinds = made.trip.kinds
     best = of_peak(made.trip, unit)
-    rendered = render_gemm(problem, config, "rt_kernel")
+    rendered = render(problem, config, "rt_kernel")
     banks = bank_conflicts(rendered, config, unit, root)
     cells = [
         "K fast" if problem.b.strides[0] == 1 else "N fast",

@@ -29,10 +29,7 @@ from backend.templates.operand import DType, Operand
 from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.rendering import (
     Rendered,
-    render_conv,
-    render_direct,
-    render_gemm,
-    render_skinny,
+    render,
 )
 from backend.templates.tiles import ShapeClass, shape_class
 from backend.toolchain import code_cache, targets
@@ -75,13 +72,7 @@ class Offer:
         return None if window is None else window.channels
 
     def render(self, name: str = "rt_kernel") -> Rendered:
-        if isinstance(self.config, DirectConfig):
-            return render_direct(self.problem, self.config, name)
-        if isinstance(self.problem, ConvProblem):
-            return render_conv(self.problem, self.config, name)
-        if isinstance(self.config, GemmConfig):
-            return render_gemm(self.problem, self.config, name)
-        return render_skinny(self.problem, self.config, name)
+        return render(self.problem, self.config, name)
 
 
 def plain_problem(dtype: DType, sizes: Sizes, b_k_fast: bool = False) -> GemmProblem:
@@ -231,7 +222,7 @@ def tables(
 ) -> Iterator[tuple[list[str], list[list[str]]]]:
     """Yield the row of `targets.csv` and the rows of `resources.csv` of each target."""
     for target in chosen:
-        compiler = targets.find(target)
+        compiler = targets.find_compiler(target)
         if isinstance(compiler, Missing):
             sys.stderr.write(f"{target}: not compiled: {compiler.reason}\n")
             continue

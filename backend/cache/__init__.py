@@ -1,1 +1,1 @@
-"""Inductor's autotune cache: read, edited in place, and our journal of new timings beside it."""
+"""Inductor's autotune cache: reading, editing in place, and our journal of new timings."""

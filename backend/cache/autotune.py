@@ -1,27 +1,27 @@
-"""Inductor's persistent autotune cache: `cache/<system hash>`, one JSON a system, read and edited.
+"""Inductor's persistent autotune cache: `cache/<system hash>`, one JSON file per system.
 
     {"system": {...}, "cache": {op: {inputs: {precision: {choice hash: milliseconds}}}}}
 
-A failed choice is `Infinity`, which Python's json writes and strict parsers refuse. A number that a
-pin raised out of reach is read as the time that was measured.
+A failed choice is `Infinity`, which Python's json writes and strict parsers reject. A number that a
+recorded pin raised is read as the measured time; without that record it is no time of a kernel.
 
-That is how a pin lets its choice win without breaking another program: Inductor takes the smallest
-number among the choices that a program offers, and a program that is left with nothing but
-`Infinity` fails to compile. So the rivals of a pinned choice keep their order: each number is
-multiplied by 2^40. That is exact in binary floating point, so it can be undone from the number
-alone, and no kernel takes the three hours from which on a number counts as raised.
+Raising rivals lets a pinned choice win without breaking other programs: Inductor takes the smallest
+number among the choices that a program offers, and a program whose choices are all `Infinity` fails
+to compile. So the rivals of a pinned choice keep their order: each number is multiplied by 2^40.
+This is exact in binary floating point, so it can be undone from the number alone, and no kernel
+takes the three hours that a raised number exceeds.
 
-Whoever pins and unpins must get the file back byte by byte, however it is laid out, so only the
-tokens of the numbers in question are replaced. What stands between them is skipped by the
-standard library's scanner, which is written in C.
+Pinning and unpinning must restore the file byte by byte, whatever its layout, so only the tokens of
+the affected numbers are replaced. The text between them is skipped by the standard library's
+scanner, which is written in C.
 
-A whole file is written in PyTorch's own layout, byte by byte, five times as fast: `json.dumps(...,
-indent=4)` runs in Python; without indentation it runs in C. The innermost objects, which are nearly
-all of the text, are written in C with the line break as a part of the separator.
+A whole file is written in PyTorch's own layout, byte by byte, but five times as fast:
+`json.dumps(..., indent=4)` runs in Python; without indentation it runs in C. The innermost objects,
+which are nearly all of the text, are written in C with the line break as a part of the separator.
 
-Programs that must not touch the person's files get private copies of them (`copy_unpinned`,
-`copy_pinned`). What a trial tunes itself stays in its copy: tuned again at every trial, noise might
-choose another kernel each time.
+Programs that must not modify the person's files get private copies of them (`copy_unpinned`,
+`copy_pinned`). Results that a trial tunes stay in its copy: retuning them at every trial could
+select another kernel each time, because of noise.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,45 +42,48 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
-from backend.model.choice import MOST_MS
+from backend.model.choice import MOST_MS, is_kernel_time
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
 
 FACTOR = 2.0**40
 _HIGHEST = 2.0**1000
-"""What stands for a number that has no order (NaN) or no place left above it."""
+"""The number written for NaN, and the limit of raised numbers."""
 
 INFINITY = "Infinity"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFile:
-    """One file. `system` is the text of its header as JSON gave it; times are milliseconds."""
+    """A parsed cache file. `system` is its header as JSON text; times are milliseconds. `untimed`
+    are choices whose number is above every time and is that of no pin: programs take another."""
 
     path: Path
     system_hash: str
     system: Mapping[str, Any]
     entries: Mapping[TuningKey, Mapping[str, float]]
     problems: tuple[Fault, ...] = ()
+    untimed: Mapping[TuningKey, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_cache(path: Path) -> CacheFile:
-    """Read one cache file. Raises CacheUnreadable if it is missing, too big, or not one."""
+    """Read one cache file. Raises CacheUnreadable if it is missing, too big or malformed."""
     return parse_cache(path, read_bytes(path))
 
 
 def parse_cache(path: Path, data: bytes) -> CacheFile:
-    """What `data`, the content of `path`, says. Raises CacheUnreadable."""
+    """Parse `data`, the content of `path`. Raises CacheUnreadable."""
     document = load_json(path, data)
     system = document.get("system")
     problems: list[Fault] = []
-    entries = dict(_entries(cache_of(path, document), str(path), problems))
+    untimed: dict[TuningKey, tuple[str, ...]] = {}
+    entries = dict(_entries(cache_of(path, document), path, problems, untimed))
     system = system if isinstance(system, dict) else {}
-    return CacheFile(path, path.name, system, entries, tuple(problems))
+    return CacheFile(path, path.name, system, entries, tuple(problems), untimed)
 
 
 def read_caches(layout: Layout) -> tuple[list[CacheFile], list[Fault]]:
-    """Every cache file below `layout`, sorted by name; one problem for each that cannot be used."""
+    """Read every cache file of `layout`, sorted by name, with a fault for each unusable part."""
     files: list[CacheFile] = []
     problems: list[Fault] = []
     for path in cache_paths(layout):
@@ -95,18 +99,22 @@ def read_caches(layout: Layout) -> tuple[list[CacheFile], list[Fault]]:
 
 
 def preferred(path: Path) -> dict[TuningKey, list[str]]:
-    """The choices of each tuning in the order in which Inductor prefers those that it is offered:
-    by the numbers as they are, a pinned choice's rivals being raised. Raises CacheUnreadable."""
+    """Return the choices of each tuning in Inductor's order of preference: by the stored numbers,
+    which are raised for a pinned choice's rivals. Raises CacheUnreadable."""
     preferred: dict[TuningKey, list[str]] = {}
     for op, inputs, precision, timings in walk(cache_of(path, load_json(path, read_bytes(path)))):
-        numbers = {hash_: ms for hash_, ms in timings.items() if _is_time(ms) and ms < math.inf}
+        numbers = {
+            hash_: ms
+            for hash_, ms in timings.items()
+            if isinstance(ms, (int, float)) and not isinstance(ms, bool) and 0 <= ms < math.inf
+        }
         if numbers:
             preferred[TuningKey(op, inputs, precision)] = sorted(numbers, key=numbers.__getitem__)
     return preferred
 
 
 def cache_paths(layout: Layout) -> list[Path]:
-    """The cache files' paths; temporary and lock files begin with a dot and are left out."""
+    """Return the cache files' paths; temporary and lock files begin with a dot and are left out."""
     try:
         names = sorted(entry.name for entry in os.scandir(layout.autotune) if entry.is_file())
     except OSError:
@@ -115,7 +123,7 @@ def cache_paths(layout: Layout) -> list[Path]:
 
 
 def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The "cache" object of the parsed file `path`. Raises CacheUnreadable."""
+    """Return the "cache" object of the parsed file `path`. Raises CacheUnreadable."""
     cache = document.get("cache")
     if not isinstance(cache, dict):
         raise CacheUnreadable(f'no "cache" object in {path}; move the file away to start afresh')
@@ -125,8 +133,8 @@ def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 def walk(
     cache: object, odd: Callable[[str], object] = bool
 ) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """Op, inputs, precision and timings of each tuning in a "cache" object; `odd` is told the names
-    of what holds no object."""
+    """Yield op, inputs, precision and timings of each tuning in a "cache" object; call `odd` with
+    the name of each member that is not an object."""
     for op, by_inputs in _objects(cache, odd):
         for inputs, by_precision in _objects(by_inputs, odd):
             for precision, timings in _objects(by_precision, odd):
@@ -141,38 +149,94 @@ def _objects(node: object, odd: Callable[[str], object]) -> Iterator[tuple[str, 
             odd(name)
 
 
+def recorded_pins(cache_path: Path) -> frozenset[tuple[str, str]]:
+    """Return the (op, inputs) of every pin of a cache file that `pins.json` records, released ones
+    and its history included; none if that file is missing or unreadable.
+
+    Any number may be another one times 2^40, so only this record shows that a pin raised it.
+    """
+    path = Layout(cache_path.parent.parent).pins
+    try:
+        document = load_json(path, read_bytes(path))
+    except CacheUnreadable:
+        return frozenset()
+    parts = [document.get(name) for name in ("pins", "released", "history")]
+    records = [r for part in parts if isinstance(part, list) for r in part if isinstance(r, dict)]
+    return frozenset(
+        (str(record.get("op")), str(record.get("inputs")))
+        for record in records
+        if record.get("system_hash", "") in (cache_path.name, "")  # old history has none
+    )
+
+
 def _entries(
-    cache: Mapping[str, Any], source: str, problems: list[Fault]
+    cache: Mapping[str, Any],
+    path: Path,
+    problems: list[Fault],
+    untimed: dict[TuningKey, tuple[str, ...]],
 ) -> Iterator[tuple[TuningKey, dict[str, float]]]:
+    source = str(path)
+    pinned: frozenset[tuple[str, str]] | None = None
+
     def odd(name: str) -> None:
         problems.append(Fault(source, f"{brief(name, 80)} holds no object"))
 
     for op, inputs, precision, timings in walk(cache, odd):
-        times = {k: _time(v) for k, v in timings.items() if _is_time(v)}
-        if len(times) != len(timings):
-            what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number, or negative"
-            problems.append(Fault(source, what))
+        times = {name: ms for name, v in timings.items() if (ms := _time(v)) is not None}
+        held = [name for name in times if is_raised(timings[name])]
+        why = ""
+        if held:
+            pinned = recorded_pins(path) if pinned is None else pinned
+            # A pin raises no number without leaving that of its choice.
+            left = any(times[name] == timings[name] < math.inf for name in times)
+            why = "" if (op, inputs) in pinned else _NO_PIN
+            if why or not left:
+                for name in held:
+                    del times[name]
+                if left:
+                    untimed[TuningKey(op, inputs, precision)] = tuple(held)
+        odd_names = timings.keys() - times.keys()
+        if odd_names:
+            name = min(odd_names)
+            where = f"of {brief(name, 60)}, {brief(op, 40)} at {brief(inputs, 80)}"
+            number = brief(str(timings[name]), 30)
+            problems.append(Fault(source, f"{number} {where}: {_NO_TIME}{why}; {_REMEDY}"))
         yield TuningKey(op, inputs, precision), times
 
 
-def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not value < 0
+_NO_TIME = "not the milliseconds of a kernel"
+_NO_PIN = ", and no pin in rocm_tui/pins.json raised it"
+_REMEDY = "tune it again, for PyTorch takes the smallest number"
+_LEAST_MS = 1e-4
+"""A number above `MOST_MS` that would be less than 100 ns was not raised by a pin."""
 
 
-def _time(value: float) -> float:
+def _time(value: object) -> float | None:
+    """Return the milliseconds of a file's number, infinite or NaN for a failed choice; None for
+    another value, or a time that no kernel takes."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
     try:
-        return measured_ms(float(value))
+        ms = float(value)
     except OverflowError:
-        return float("inf")
+        return math.inf
+    if ms == _HIGHEST:  # raised from NaN
+        return math.nan
+    if is_raised(ms):
+        ms = measured_ms(ms)
+        return ms if _LEAST_MS <= ms < MOST_MS else None
+    failed = ms == math.inf or math.isnan(ms)
+    return ms if failed or is_kernel_time(ms) else None
 
 
 def is_raised(ms: object) -> bool:
-    """Whether a number of a cache file was raised by a pin. A failed choice's infinity was not."""
-    return isinstance(ms, (float, int)) and MOST_MS <= ms < math.inf
+    """Return whether a cache file's number is in the range of raised ones; a failed choice's
+    infinity is not. Whether a pin raised it is in `recorded_pins`."""
+    return isinstance(ms, (float, int)) and MOST_MS <= ms <= sys.float_info.max
 
 
 def raise_ms(ms: float) -> float:
-    """The number that stands for `ms` while a rival is pinned; failed and raised ones stay."""
+    """Return the number that replaces `ms` while a rival is pinned; failed and raised ones stay."""
     if ms == math.inf or is_raised(ms):
         return ms
     if math.isnan(ms):
@@ -181,19 +245,30 @@ def raise_ms(ms: float) -> float:
 
 
 def measured_ms(ms: float) -> float:
-    """The measured milliseconds that a number of a cache file stands for."""
+    """Return the measured milliseconds of a cache file's number."""
     return ms / FACTOR if is_raised(ms) else ms
 
 
-def raised(text: str) -> str:
-    """`raise_ms` of a number's text."""
+def lower(cache: Mapping[str, Any], pinned: Collection[tuple[str, str]]) -> bool:
+    """Lower the raised numbers of each (op, inputs) in `pinned`; return whether there were any."""
+    changed = False
+    for op, inputs, _, timings in walk(cache) if pinned else ():
+        if (op, inputs) in pinned:
+            raised = {name: measured_ms(ms) for name, ms in timings.items() if is_raised(ms)}
+            timings.update(raised)
+            changed = changed or bool(raised)
+    return changed
+
+
+def raised_text(text: str) -> str:
+    """Apply `raise_ms` to a number's text."""
     ms = float(text)
     high = raise_ms(ms)
     return text if high == ms else repr(high)
 
 
-def measured(text: str) -> str:
-    """The text that PyTorch wrote, of a number that was raised; any other as it is."""
+def measured_text(text: str) -> str:
+    """Return the text that PyTorch wrote for a raised number; other texts are unchanged."""
     ms = float(text)
     return repr(ms / FACTOR) if is_raised(ms) else text
 
@@ -207,7 +282,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The text of one number and where it stands."""
+    """The text of one number and its position."""
 
     text: str
     start: int
@@ -223,12 +298,12 @@ Numbers = Mapping[str, Mapping[str, Token]]
 
 
 class CacheText:
-    """The content of one cache file, as text with places."""
+    """The content of one cache file, as text with positions."""
 
     def __init__(self, path: Path, data: bytes) -> None:
-        """Raises CacheUnreadable if `data` is not UTF-8."""
+        """Decode the content. Raises CacheUnreadable if `data` is not UTF-8."""
         self.path = path
-        self._known: dict[int, dict[str, int]] = {}
+        self._members_at: dict[int, dict[str, int]] = {}
         self._raised: list[tuple[str, str]] = []
         try:
             self.text = data.decode()
@@ -236,10 +311,8 @@ class CacheText:
             raise CacheUnreadable(f"{path} is not UTF-8; move the file away") from error
 
     def find(self, op: str, inputs: str) -> Numbers:
-        """The numbers of (op, inputs). Raises CacheUnreadable if the text is not JSON there.
-
-        Of keys that occur twice in an object the last one counts, as for every reader.
-        """
+        """Return the numbers of (op, inputs). Raises CacheUnreadable if the text there is not JSON.
+        If a key occurs twice in an object, the last one counts, as for every reader."""
         try:
             at: int | None = self._root()
             for name in ("cache", op, inputs):
@@ -251,12 +324,13 @@ class CacheText:
             raise CacheUnreadable(f"{self.path} is not JSON; move the file away") from error
 
     def raised(self) -> list[tuple[str, str]]:
-        """Each (op, inputs) with a number that a pin raised. Raises CacheUnreadable."""
+        """Return each (op, inputs) with a number in the range of raised ones. Raises
+        CacheUnreadable."""
         self.find("", "")
         return self._raised
 
     def replace(self, changes: Mapping[Token, str]) -> bytes:
-        """The content with the text of each token replaced."""
+        """Return the content with the text of each token replaced."""
         parts, last = [], 0
         for token in sorted(changes, key=lambda token: token.start):
             parts += [self.text[last : token.start], changes[token]]
@@ -264,23 +338,23 @@ class CacheText:
         return "".join([*parts, self.text[last:]]).encode()
 
     def _root(self) -> int:
-        """Where the document begins; ValueError if it is not one object and nothing else."""
+        """Return where the document begins; ValueError if it is not exactly one object."""
         start = self._skip_space(0)
-        if start not in self._known:
+        if start not in self._members_at:
             self._expect("{", start)
             document, end = _DECODER.raw_decode(self.text, start)
             if self._skip_space(end) != len(self.text):
-                raise ValueError("something stands behind the document")
+                raise ValueError("text follows the document")
             tunings = walk(document.get("cache"))
             raised = ((t[0], t[1]) for t in tunings if any(map(is_raised, t[3].values())))
             self._raised = list(dict.fromkeys(raised))
         return start
 
     def _members(self, at: int) -> dict[str, int]:
-        """Where the value of each key begins, in the object that begins at `at`."""
-        if at not in self._known:
-            self._known[at] = {name: start for name, start, _ in self._walk(at)}
-        return self._known[at]
+        """Return where the value of each key begins, in the object that begins at `at`."""
+        if at not in self._members_at:
+            self._members_at[at] = {name: start for name, start, _ in self._walk(at)}
+        return self._members_at[at]
 
     def _tokens(self, at: int) -> Iterator[tuple[str, Token]]:
         for name, start, end in self._walk(at):
@@ -289,7 +363,7 @@ class CacheText:
                 yield name, Token(text, start, end)
 
     def _walk(self, at: int) -> Iterator[tuple[str, int, int]]:
-        """Key, start and end of the value, for each member of the object at `at`, if it is one."""
+        """Yield key, start and end of the value of each member of an object at `at`."""
         if self.text[at] != "{":
             return
         at = self._skip_space(at + 1)
@@ -324,10 +398,10 @@ def _is_number(text: str) -> bool:
 
 
 def merge_missing(path: Path, newer: bytes, older: bytes) -> bytes:
-    """`newer` with those choices of `older` that it lacks; `newer` itself if it lacks none.
+    """Add to `newer` the choices of `older` that it lacks; return `newer` itself if it lacks none.
 
-    Where both have a number, that of `newer` counts. Written as PyTorch writes it. Raises
-    CacheUnreadable if one of them is no cache.
+    If both have a number, that of `newer` counts. Written as PyTorch writes it. Raises
+    CacheUnreadable if one of them is not a cache.
     """
     document, other = load_json(path, newer), {"cache": {}, **load_json(path, older)}
     document.setdefault("cache", {})
@@ -348,12 +422,12 @@ def _add_missing(into: dict[str, Any], source: Mapping[str, Any]) -> bool:
 
 
 def dump(document: Mapping[str, Any]) -> bytes:
-    """What `json.dumps(document, indent=4)` gives. `document` holds what json parses."""
+    """Return `json.dumps(document, indent=4)`. `document` consists of parsed JSON."""
     return _object(document, "\n").encode()
 
 
 def _object(value: Mapping[str, Any], line: str) -> str:
-    """An object that begins anywhere and ends on a line of its own, which `line` begins."""
+    """Write an object that begins anywhere and ends on its own line, which begins with `line`."""
     if not value:
         return "{}"
     inner = line + _STEP
@@ -375,10 +449,10 @@ def _encoder(line: str) -> json.JSONEncoder:
 
 
 def copy_unpinned(layout: Layout, private: Layout) -> int:
-    """Let the caches of `private` say what those of `layout` say, but for pins: each number is the
-    measured one. Tunings that only the copy has stay. The number of files.
+    """Copy the caches of `layout` to `private` without pins: each number is the measured one.
+    Tunings that only the copy has stay. Returns the number of files.
 
-    Raises UnsafePath, NotWritable and Busy; a file that is no cache is left out.
+    Raises UnsafePath, NotWritable and Busy; unreadable files are left out.
     """
     count = 0
     _make(layout, private)
@@ -388,10 +462,7 @@ def copy_unpinned(layout: Layout, private: Layout) -> int:
             cache = cache_of(path, document)
         except CacheUnreadable:
             continue
-        for _, _, _, timings in walk(cache):
-            for hash, ms in timings.items():
-                if is_raised(ms):
-                    timings[hash] = measured_ms(ms)
+        lower(cache, recorded_pins(path))
         copy = private.autotune / path.name
         with safe.locked(private.root, copy):
             _keep_own(cache, copy)
@@ -403,10 +474,8 @@ def copy_unpinned(layout: Layout, private: Layout) -> int:
 
 
 def copy_pinned(layout: Layout, private: Layout) -> int:
-    """Let `private` have the caches and the pins of `layout` as they are. The number of files.
-
-    Raises UnsafePath, NotWritable, Busy and CacheUnreadable.
-    """
+    """Copy the caches and pins of `layout` to `private` unchanged. Returns the number of files.
+    Raises UnsafePath, NotWritable, Busy and CacheUnreadable."""
     _make(layout, private)
     paths = cache_paths(layout)
     for path in (*paths, *([layout.pins] if layout.pins.exists() else [])):
@@ -418,7 +487,7 @@ def copy_pinned(layout: Layout, private: Layout) -> int:
 
 
 def discard(layout: Layout, private: Layout) -> None:
-    """Remove the copy `private`, a folder below `layout`, with all that was made in it."""
+    """Remove the copy `private`, a folder in `layout`, and its content."""
     safe.check_folder(layout.root, private.root)
     shutil.rmtree(private.root, ignore_errors=True)
 

@@ -1,15 +1,15 @@
-"""The config that Inductor found to be the best for a Triton kernel of its own: `*.best_config`.
+"""The config that Inductor selected for one of its own Triton kernels: `*.best_config`.
 
     {"XBLOCK": 1024, "num_warps": 4, "num_stages": 1, "configs_hash": "...",
      "found_by_coordesc": false, "time_taken_ms": 105, "triton_cache_hash": "K4WQ..."}
 
-Read in torch 2.8 to 2.13 (`_inductor/runtime/autotune_cache.py`). It lies in the folder of the
-kernel's file, which may hold other kernels; its name is a digest in which torch's own source takes
-part. What was compiled of the config names the kernel's file, and Triton's cache has that under
-`triton_cache_hash`; where that is not told, or not there, only one kernel of the folder may be
-left. `time_taken_ms` is how long tuning took; nothing tells how fast the kernel is, or what its
-rivals were: `configs_hash` is the digest of their list, constants, warps and stages of each, in the
-order in which they are tried (`hash_configs` of `triton_heuristics.py`).
+Checked with torch 2.8 to 2.13 (`_inductor/runtime/autotune_cache.py`). The file is in the folder of
+the kernel's file, which may contain other kernels; its name is a digest that depends on torch's own
+source. The compiled config names the kernel's file, and is in Triton's cache under
+`triton_cache_hash`; if that is missing, only one kernel of the folder may be possible.
+`time_taken_ms` is the duration of tuning; neither the kernel's time nor its rivals are recorded:
+`configs_hash` is a digest of the list of configs, constants, warps and stages of each, in the order
+in which they are tried (`hash_configs` of `triton_heuristics.py`).
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ from backend.disk.exchange import signature_of
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
 from backend.model import inductor_kernel
-from backend.model.inductor_kernel import InductorKernel, config_of, is_digest
+from backend.model.inductor_kernel import InductorKernel, comparable_config, is_digest
 
 SUFFIX = ".best_config"
 MAX_BYTES = 64 << 10
 MAX_MEMBERS = 100
-"""Of a file; those of real ones are about ten."""
+"""The maximum number of members; real files have about ten."""
 MOST_BESIDE = 200
-"""Files of one folder that are looked at."""
+"""The maximum number of files examined in a folder."""
 _FOLDER = re.compile(r"[a-z2-7]{2}\Z")
 _OF_TUNING = ("configs_hash", "found_by_coordesc", "time_taken_ms", "triton_cache_hash")
 _NOT_COMPARED = ("extra_options", "num_consumer_groups", "num_buffers_warp_spec")
-"""What Inductor keeps beside the constants, and does not compare."""
+"""Inductor stores these beside the constants, and does not compare them."""
 _SETTLED_NS = 2_000_000_000
-"""After which a change has another time stamp, however coarse the clock is."""
+"""Nanoseconds after which a change has another time stamp, even with a coarse clock."""
 _OF_AMD = frozenset(("waves_per_eu", "matrix_instr_nonkdim", "kpack"))
-"""Constants of a config that are no arguments of its kernel: the compiler for AMD GPUs has them."""
+"""Constants of a config that are arguments of the compiler for AMD GPUs, not of the kernel."""
 _CONSTANT = re.compile(r"\b(\w{1,60})\s*:\s*\Z")
 _CONSTEXPR = "tl.constexpr"
 _NEAR = 80
-"""Characters in which the name before it stands."""
+"""The number of preceding characters that contain the constant's name."""
 _HEAD = 64 << 10
-"""Characters in which a kernel's arguments stand."""
+"""The number of characters that contain a kernel's arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestConfig:
-    """What one file says. `hash`, `name` and `text` are of the config; `seconds` is what tuning
-    took, compiling included; `compiled` names the folder in Triton's cache."""
+    """The content of one file. `hash`, `name` and `text` are the config's; `seconds` is the
+    duration of tuning, compiling included; `compiled` names the folder in Triton's cache."""
 
     hash: str
     name: str
@@ -76,7 +76,7 @@ class BestConfig:
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """The file that Inductor wrote a kernel into, its text, and what that says."""
+    """A file with a kernel that Inductor wrote, its text, and the parsed kernel."""
 
     path: Path
     text: str
@@ -84,17 +84,17 @@ class KernelSource:
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether a file is called as these are."""
+    """Return whether a file has the name of a best config."""
     return str(path).endswith(SUFFIX)
 
 
 def is_folder(name: str) -> bool:
-    """Whether a folder of a cache dir is called as those that hold generated code."""
+    """Return whether a folder of a cache dir has the name of a folder with generated code."""
     return _FOLDER.match(name) is not None
 
 
 def parse(path: Path, data: bytes) -> BestConfig:
-    """What `data`, the content of `path`, says. Raises CacheUnreadable."""
+    """Parse `data`, the content of `path`. Raises CacheUnreadable."""
     if len(data) > MAX_BYTES:
         raise CacheUnreadable(f"{path} has more than {MAX_BYTES >> 10} KiB; move it away")
     document = load_json(path, data)
@@ -106,7 +106,7 @@ def parse(path: Path, data: bytes) -> BestConfig:
     if len(document) > MAX_MEMBERS or not all(map(_is_value, constants.values())):
         raise CacheUnreadable(f"{path} has a config that Inductor does not write; move it away")
     compiled = document.get("triton_cache_hash")
-    hash, name, text = described(config_of(constants, warps, stages))
+    hash, name, text = described(comparable_config(constants, warps, stages))
     return BestConfig(
         hash=hash,
         name=name,
@@ -119,7 +119,7 @@ def parse(path: Path, data: bytes) -> BestConfig:
 
 
 def constants_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The constants of the config that a file holds."""
+    """Return the constants of a file's config."""
     others = {"num_warps", "num_stages", *_OF_TUNING, *_NOT_COMPARED}
     return {name: value for name, value in document.items() if name not in others}
 
@@ -140,17 +140,17 @@ def read(path: Path) -> BestConfig:
 
 
 class FolderKernels:
-    """The kernels of a folder as they are now, looked at once for all its files."""
+    """The kernels in a folder, read once for all best configs in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def source_of(self, path: Path, config: BestConfig) -> KernelSource:
-        """The kernel that the file `path` is about. Raises CacheUnreadable if that is not told."""
-        known = self._sources
-        wanted = config.constants - _OF_AMD
-        beside = [s for s, names in known if names - _OF_AMD == wanted]
-        beside = beside or [s for s, names in known if names >= wanted]
+        """Return the kernel of the file `path`. Raises CacheUnreadable if that is ambiguous."""
+        sources = self._sources
+        names_of_config = config.constants - _OF_AMD
+        beside = [s for s, names in sources if names - _OF_AMD == names_of_config]
+        beside = beside or [s for s, names in sources if names >= names_of_config]
         if len(beside) > 1 and config.compiled:
             modules = self._modules(config.compiled)
             beside = [s for s in beside if s.path.name in modules] or beside
@@ -161,67 +161,67 @@ class FolderKernels:
             return beside[0]
         what = brief(str(path), 300)
         if not beside:
-            raise CacheUnreadable(f"{what}: the kernel that it is about is not beside")
+            raise CacheUnreadable(f"{what}: its kernel is not in the folder")
         raise CacheUnreadable(
-            f"{what} is about one of {counted(len(beside), 'kernel')} beside it, and Triton's "
-            "cache, which tells them apart, does not have what was compiled"
+            f"{what} may belong to any of {counted(len(beside), 'kernel')} in its folder, and "
+            "Triton's cache no longer has the compiled kernel that would decide"
         )
 
     @cached_property
     def _sources(self) -> list[tuple[KernelSource, frozenset[str]]]:
-        """The kernels that may be tuned, and the constants that each is compiled for."""
-        found = []
+        """The kernels that may be tuned, with the constants that each is compiled for."""
+        sources = []
         for path in _listed(self.folder, ".py"):
             with suppress(OSError):
                 status = path.lstat()
                 source = _source(path, status.st_size, status.st_mtime_ns)
-                found += [(source, _constants_in(source.text))] if source else []
-        return found
+                sources += [(source, _constants_in(source.text))] if source else []
+        return sources
 
     @cached_property
     def _compiled(self) -> dict[Path, frozenset[str]]:
-        """The kernels that files of the folder are about, as Triton's cache tells."""
-        known: dict[Path, frozenset[str]] = {}
+        """The kernels' files of each best config in the folder, from Triton's cache."""
+        modules: dict[Path, frozenset[str]] = {}
         for path in _listed(self.folder, SUFFIX):
             with suppress(CacheUnreadable):
                 compiled = read(path).compiled
-                known[path] = self._modules(compiled) if compiled else frozenset()
-        return known
+                modules[path] = self._modules(compiled) if compiled else frozenset()
+        return modules
 
     @cached_property
     def _folders(self) -> list[Path]:
         return code.folders_of(self.folder.parent)
 
     def _taken(self, path: Path) -> frozenset[str]:
-        """The kernels that other files are about."""
+        """Return the files of kernels that other best configs belong to."""
         return frozenset[str]().union(*(m for p, m in self._compiled.items() if p != path))
 
     def _modules(self, compiled: str) -> frozenset[str]:
-        """The files that a folder of Triton's cache was compiled of."""
+        """Return the source files of a folder in Triton's cache."""
         modules = (code.modules_of(folder / compiled) for folder in self._folders)
         return next((names for names in modules if names), frozenset())
 
 
-def source_of(path: Path, config: BestConfig) -> KernelSource:
-    """The kernel that the file `path` is about. Raises CacheUnreadable where that is not told."""
+def kernel_source_of(path: Path, config: BestConfig) -> KernelSource:
+    """Return the kernel of the file `path`. Raises CacheUnreadable if that is ambiguous."""
     return FolderKernels(path.parent).source_of(path, config)
 
 
 @lru_cache(maxsize=1024)
 def _constants_in(text: str) -> frozenset[str]:
-    """Asked for whenever something of its folder changed."""
-    before = text[:_HEAD].split(_CONSTEXPR)[
-        :-1
-    ]  # to search the text for names takes ten times that
+    """Return a kernel's constants; cached, because any change in a folder calls this again."""
+
+    # Splitting first is ten times as fast as searching the whole text for names.
+    before = text[:_HEAD].split(_CONSTEXPR)[:-1]
     return frozenset(match[1] for part in before if (match := _CONSTANT.search(part[-_NEAR:])))
 
 
 @lru_cache(maxsize=1024)
 def _source(path: Path, size: int, changed: int) -> KernelSource | None:
-    """What a file says as long as it does not change; others of its folder are asked for next."""
-    text = read_text(path, inductor_kernel.MAX_SOURCE)
-    kernel = inductor_kernel.parse(text) if text and "@triton_heuristics." in text else None
-    return KernelSource(path, text, kernel) if text is not None and kernel is not None else None
+    """Parse a file, cached while it is unchanged."""
+    text = read_text(path, inductor_kernel.MAX_SOURCE) or ""
+    kernel = inductor_kernel.parse(text)
+    return None if kernel is None else KernelSource(path, text, kernel)
 
 
 def _listed(folder: Path, suffix: str) -> list[Path]:
@@ -235,20 +235,20 @@ _DESCENT = re.compile(r"'coordinate_descent_tuning': (True|False)")
 
 
 def descends(source: KernelSource) -> bool:
-    """Whether coordinate descent goes on where a kernel's config was not found by it."""
-    told = _DESCENT.search(source.text[:_HEAD])
-    return told is not None and told[1] == "True"
+    """Return whether coordinate descent continues from a config that it did not find itself."""
+    match = _DESCENT.search(source.text[:_HEAD])
+    return match is not None and match[1] == "True"
 
 
-def config_told(texts: Mapping[str, str], hash: str) -> dict[str, Any] | None:
-    """The members of the config that is called `hash`, made of their texts as `described` writes
-    them; None where they are not those of that config."""
+def config_from_texts(texts: Mapping[str, str], hash: str) -> dict[str, Any] | None:
+    """Return the members of the config with the hash `hash` from their texts as `described` writes
+    them; None if they belong to another config."""
     members = {name: _value(text) for name, text in texts.items()}
     constants = {n: v for n, v in members.items() if n not in ("num_warps", "num_stages")}
     warps, stages = members.get("num_warps"), members.get("num_stages")
     if type(warps) is not int or type(stages) is not int:
         return None
-    same = described(config_of(constants, warps, stages))[0] == hash
+    same = described(comparable_config(constants, warps, stages))[0] == hash
     return members if same and is_plain(members) else None
 
 
@@ -262,8 +262,8 @@ _NAME = re.compile(r"[A-Za-z]\w{0,59}", re.ASCII)
 
 
 def is_plain(members: Mapping[str, Any]) -> bool:
-    """Whether names and values may stand in a program's source: Inductor pastes the constants of a
-    config into the Python text of its launcher, and executes that."""
+    """Return whether names and values are safe in a program's source: Inductor pastes a config's
+    constants into the Python text of its launcher and executes it."""
     names = all(_NAME.fullmatch(name) and not keyword.iskeyword(name) for name in members)
     return names and all(map(_is_plain_value, members.values()))
 
@@ -291,8 +291,8 @@ def _value(text: str) -> Any:
 
 
 def with_config(path: Path, data: bytes, config: Mapping[str, Any], found: bool) -> bytes:
-    """The content of a file with another config, as Inductor writes it; with `found` as one that
-    coordinate descent has found, so that it does not go on. Raises CacheUnreadable."""
+    """Return the content of a file with another config, as Inductor writes it. With `found` it is
+    marked as found by coordinate descent, which then does not continue. Raises CacheUnreadable."""
     parse(path, data)
     check_plain(path, data)
     document = load_json(path, data)
@@ -306,8 +306,7 @@ def with_config(path: Path, data: bytes, config: Mapping[str, Any], found: bool)
 
 
 class KernelFiles:
-    """The files below a cache dir, by the kernel that they are about; what did not change is read
-    once."""
+    """The best config files in a cache dir, by kernel; unchanged files are read once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -315,16 +314,16 @@ class KernelFiles:
         self._kernels: dict[Path, tuple[object, KernelSource | None]] = {}
 
     def of(self, op: str, inputs: str) -> list[tuple[Path, KernelSource]]:
-        """The files of a kernel, and its text beside each."""
-        found = []
+        """Return the files of a kernel, with the kernel's source."""
+        files = []
         for path in self._all():
             source = self._source(path)
             if source and (source.kernel.op, source.kernel.inputs) == (op, inputs):
-                found.append((path, source))
-        return found
+                files.append((path, source))
+        return files
 
     def lists(self, op: str, inputs: str) -> tuple[str, ...]:
-        """The digests of the lists of configs that a kernel's files were made of."""
+        """Return the digests of the lists of configs that a kernel was tuned with."""
         digests: set[str] = set()
         for path, _ in self.of(op, inputs):
             with suppress(CacheUnreadable):
@@ -343,22 +342,22 @@ class KernelFiles:
             status = folder.lstat()
         except OSError:
             return ()
-        known = self._folders.get(folder.name)
-        if known is None or known[0] != status.st_mtime_ns:
+        cached = self._folders.get(folder.name)
+        if cached is None or cached[0] != status.st_mtime_ns:
             paths = tuple(_listed(folder, SUFFIX)) if stat.S_ISDIR(status.st_mode) else ()
             settled = time.time_ns() - status.st_mtime_ns > _SETTLED_NS
-            known = status.st_mtime_ns if settled else 0, paths
-            self._folders[folder.name] = known
-        return known[1]
+            cached = status.st_mtime_ns if settled else 0, paths
+            self._folders[folder.name] = cached
+        return cached[1]
 
     def _source(self, path: Path) -> KernelSource | None:
-        """Which kernel a file is about does not change with its config."""
+        """Return a file's kernel, which does not change with its config."""
         stamp = signature_of(path)
-        known = self._kernels.get(path)
-        if known is None or known[0] != stamp:
+        cached = self._kernels.get(path)
+        if cached is None or cached[0] != stamp:
             try:
-                source = source_of(path, read(path))
+                source = kernel_source_of(path, read(path))
             except CacheUnreadable:
                 source = None
-            known = self._kernels[path] = stamp, source
-        return known[1]
+            cached = self._kernels[path] = stamp, source
+        return cached[1]

@@ -1,15 +1,15 @@
-"""The code that Inductor generated for its choices, found below its cache dir by a choice's hash,
-and what Triton compiled of it: IR, assembly, facts of the kernel.
+"""The code that Inductor generated for its choices, located in its cache dir by choice hash, and
+Triton's output for it: IR, assembly, resources of the kernel.
 
-Read in torch 2.13 (`torch/_inductor/codecache.py`, `select_algorithm.py`,
+Checked with torch 2.13 (`torch/_inductor/codecache.py`, `select_algorithm.py`,
 `codegen/cpp_template_kernel.py`, `codegen/rocm/rocm_benchmark_request.py`). The hash of a
 template's choice ends in a digest, `triton_mm-c3bq...`. For Triton, CuTe and Composable Kernel it
-is the name of the file; for C++ it is that of the source, which is in a file of another name.
-Nothing is imported or run: these are texts.
+is the name of the file; for C++ it is that of the source, which is in a file of another name. Files
+are read as text; nothing is imported or run.
 
-Read in Triton 3.9 (`triton/runtime/cache.py`, `triton/compiler/compiler.py`): a folder of its cache
-is one kernel for one target, `NAME.json` and a file for each stage. Its IR names the file that has
-the kernel's source, which is all that connects the two.
+Checked with Triton 3.9 (`triton/runtime/cache.py`, `triton/compiler/compiler.py`): a folder of its
+cache is one kernel for one target, `NAME.json` and a file for each stage. Only its IR connects it
+to the kernel's source file, by naming it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from backend.disk.safe import open_regular, read_regular
+from backend.model.origin import kind_of
 
 MAX_BYTES = 8 << 20
-"""A longer file is no kernel's source."""
+"""A longer file is not a kernel's source."""
 MOST_FILES = 20_000
-"""C++ files whose content is looked at."""
+"""The maximum number of C++ files whose content is read."""
 
 _DIGEST = re.compile(r"-(c[a-z2-7]{51})(?:-|\Z)")
 _SUFFIXES = (".py", ".cpp", ".cu")
@@ -40,23 +41,21 @@ _SUBGRAPH = "-graph():\n"
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCode:
-    """A text, and the file that it was read from; None for what the hash itself holds."""
+    """A text, and the file that it was read from; None if it is part of the hash itself."""
 
     text: str
     path: Path | None
 
 
 def digest_in(hash: str) -> str | None:
-    """The digest at the end of a template's hash; None where there is none."""
-    found = _DIGEST.search(hash)
-    return found[1] if found else None
+    """Return the digest at the end of a template's hash; None without one."""
+    match = _DIGEST.search(hash)
+    return match[1] if match else None
 
 
 def code_of(root: Path, hash: str) -> ChoiceCode | None:
-    """What Inductor generated for the choice `hash`, below its cache dir `root`.
-
-    Of a choice that is a subgraph, the graph, which is its hash. None where nothing is found.
-    """
+    """Return the code that Inductor generated for the choice `hash` in its cache dir `root`. For a
+    subgraph, return its graph, which is part of its hash. None if there is no code."""
     if _SUBGRAPH in hash:
         return ChoiceCode("graph():\n" + hash.partition(_SUBGRAPH)[2], None)
     digest = digest_in(hash)
@@ -67,6 +66,8 @@ def code_of(root: Path, hash: str) -> ChoiceCode | None:
         text = read_text(path)
         if text is not None:
             return ChoiceCode(text, path)
+    if kind_of(hash) == "triton":
+        return None  # spares a search of all C++ files, which Triton's code is never in
     for name, status in _cpp_files(root):
         if _digest_of(name, status.st_size, status.st_mtime_ns) == digest:
             text = read_text(Path(name))
@@ -75,20 +76,20 @@ def code_of(root: Path, hash: str) -> ChoiceCode | None:
 
 
 def module_of(root: Path, hash: str) -> Path | None:
-    """The Python file that Inductor generated for the choice `hash`; None where there is none."""
+    """Return the Python file that Inductor generated for the choice `hash`, or None."""
     digest = digest_in(hash)
     path = root / digest[1:3] / f"{digest}.py" if digest else None
     return path if path is not None and path.is_file() else None
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str | None:
-    """A regular file of at most so many bytes, behind no link; else None."""
+    """Return the text of a regular file of at most `most` bytes, not behind a link; else None."""
     data = read_file(path, most)
     return None if data is None else data.decode("utf-8", "replace")
 
 
 def read_file(path: Path, most: int = MAX_BYTES) -> bytes | None:
-    """The same as bytes."""
+    """Return the bytes of a regular file of at most `most` bytes, not behind a link; else None."""
     try:
         data = read_regular(path, most + 1)
     except OSError:
@@ -97,7 +98,7 @@ def read_file(path: Path, most: int = MAX_BYTES) -> bytes | None:
 
 
 def _cpp_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The C++ files of Inductor's code cache, in any order."""
+    """Yield the C++ files of Inductor's code cache, in any order."""
     left = MOST_FILES
     for folder in _entries(root):
         if len(folder.name) != 2 or not folder.is_dir(follow_symlinks=False):
@@ -124,18 +125,18 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 @lru_cache(maxsize=MOST_FILES)
 def _digest_of(path: str, size: int, changed: int) -> str:
-    """`code_hash` of a file's content, read once as long as it does not change."""
+    """Return `code_hash` of a file's content, cached while the file is unchanged."""
     data = read_file(Path(path)) if size <= MAX_BYTES else None
     return "" if data is None else code_hash(data)
 
 
 def code_hash(content: bytes) -> str:
-    """Inductor's own: `c`, then the SHA-256 in base 32."""
+    """Return Inductor's hash of a text: `c`, then the SHA-256 in base 32."""
     return "c" + base64.b32encode(hashlib.sha256(content).digest())[:51].decode().lower()
 
 
 STAGES = ("amdgcn", "ptx", "llir", "ttgir", "ttir")
-"""Texts, the nearest to the machine first."""
+"""The texts of a compiled kernel, from machine code upwards."""
 MOST_FOLDERS = 20_000
 _PART = 1 << 14
 _MAX_JSON = 1 << 20
@@ -144,33 +145,33 @@ _LOCATION = re.compile(rb'loc\("([^"\n]{1,4096})":\d')
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """One compiled kernel. `arch` is `gfx942` or `sm90`; `stages` are its texts by name."""
+    """A compiled kernel. `arch` is `gfx942` or `sm90`; `stages` are its texts by name."""
 
     name: str
     folder: Path
     arch: str
     threads: int | None
     shared: int | None
-    """Bytes of LDS, or of shared memory."""
+    """Bytes of LDS or shared memory."""
     stages: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def code_object(self) -> Path:
-        """Of an AMD kernel."""
+        """The code object of an AMD kernel."""
         return self.folder / f"{self.name}.hsaco"
 
 
 def folders_of(root: Path, env: Mapping[str, str] = os.environ) -> list[Path]:
-    """Where Triton keeps what it compiles for the programs of a cache dir `root`: one a device,
-    else what the environment names."""
+    """Return Triton's cache folders for a cache dir `root`: one per device, else the
+    environment's."""
     named = env.get("TRITON_CACHE_DIR")
     below = sorted(path for path in _listed(root / "triton") if path.name.isdecimal())
     return [*below, *([Path(named)] if named else [])]
 
 
 def kernels_of(module: Path, folders: list[Path]) -> list[CompiledKernel]:
-    """What was compiled of the file `module`, the newest of each arch, newest first."""
-    found: dict[str, tuple[float, CompiledKernel]] = {}
+    """Return the compiled kernels of the file `module`, the newest of each arch, newest first."""
+    by_arch: dict[str, tuple[float, CompiledKernel]] = {}
     left = MOST_FOLDERS
     for folder in folders:
         for place in _listed(folder):
@@ -181,14 +182,16 @@ def kernels_of(module: Path, folders: list[Path]) -> list[CompiledKernel]:
             if head is None or module.name not in _modules(*head):
                 continue
             kernel = _kernel(place, head[0])
-            if kernel is not None and (kernel.arch not in found or head[2] > found[kernel.arch][0]):
-                found[kernel.arch] = (head[2], kernel)
-    newest = sorted(found.values(), key=lambda pair: pair[0], reverse=True)
+            if kernel is not None and (
+                kernel.arch not in by_arch or head[2] > by_arch[kernel.arch][0]
+            ):
+                by_arch[kernel.arch] = (head[2], kernel)
+    newest = sorted(by_arch.values(), key=lambda pair: pair[0], reverse=True)
     return [kernel for _, kernel in newest]
 
 
 def modules_of(place: Path) -> frozenset[str]:
-    """The names of the files that the kernel of a folder says it comes from."""
+    """Return the names of the source files that a folder's kernel refers to."""
     head = _head_of(place)
     return frozenset() if head is None else _modules(*head)
 
@@ -201,7 +204,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _head_of(place: Path) -> tuple[str, int, int] | None:
-    """The file of IR that is nearest to the source, its size and when it changed."""
+    """Return the IR file nearest to the source, its size and modification time."""
     try:
         with os.scandir(place) as entries:
             files = {os.path.splitext(entry.name)[1]: entry for entry in entries}  # noqa: PTH122
@@ -216,7 +219,7 @@ def _head_of(place: Path) -> tuple[str, int, int] | None:
 
 @lru_cache(maxsize=MOST_FOLDERS)
 def _modules(path: str, size: int, changed: int) -> frozenset[str]:
-    """The names of the files that a kernel's IR says it comes from."""
+    """Return the names of the source files in a kernel's IR."""
     places: set[bytes] = set()
     with suppress(OSError):
         places.update(_LOCATION.findall(read_regular(path, _PART)))

@@ -4,11 +4,11 @@
      "configs_timings": [[{"kwargs": {"BLOCK": 64}, "num_warps": 4, ...}, [p50, p20, p80]], ...]}
 
 Times are milliseconds; a config that failed has three times `Infinity`. Triton (3.4, 3.6, 3.9,
-`runtime/autotuner.py`) makes its configs of the file anew and takes the first of those with the
-least times, compared in the order in which they stand. So the first number of each config decides,
-and a pin raises that of the rivals as in Inductor's cache (`autotune`). Whoever reads the file
-tries just these configs: their list is a part of the folder's name. With another list, another
-source or another Triton the file is never read again.
+`runtime/autotuner.py`) rebuilds its configs from the file and takes the first of those with the
+smallest times, compared lexicographically. So the first number of each config decides, and a pin
+raises that of the rivals as in Inductor's cache (`autotune`). Every reader of the file tries
+exactly these configs: their list is a part of the folder's name. With another list, another source
+or another Triton the file is never read again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,17 +27,18 @@ from typing import Any, NamedTuple
 from backend.cache.autotune import CacheText, Numbers, Token, is_raised, measured_ms
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
+from backend.model.choice import MOST_MS
 from backend.model.inductor_kernel import TRITON, inputs_of, is_digest
 
 SUFFIX = ".autotune.json"
 MAX_BYTES = 8 << 20
 """2,000 configs are 0.4 MiB."""
 MAX_KEY = 16_384
-"""Characters of a key."""
+"""The maximum number of characters in a key."""
 MAX_VALUE = 80
-"""Characters of one value of a config that are shown."""
+"""The number of characters shown of one value of a config."""
 HASH = "triton_config-"
-"""What the hash of a config begins with."""
+"""The prefix of a config's hash."""
 
 _SHORT = {"num_warps": "w", "num_stages": "s", "num_ctas": "c", "maxnreg": "r"}
 _USUAL = {"num_ctas": 1}
@@ -46,8 +47,8 @@ _GAP = re.compile(r"[ \t\n\r]*")
 
 
 class TimedConfig(NamedTuple):
-    """A config and its times in milliseconds: the median, infinite for one that failed, and the
-    20th and the 80th percentile where the file has them. `name` is short, `text` has all of it."""
+    """A config and its times in milliseconds: the median, infinite if it failed, and the 20th and
+    80th percentiles if the file has them. `name` is short, `text` is complete."""
 
     hash: str
     name: str
@@ -57,12 +58,12 @@ class TimedConfig(NamedTuple):
 
 
 Described = tuple[str, str, str]
-"""A config: its hash; what persons call it; all of it as text."""
+"""A config: its hash, its short name, and its complete text."""
 
 
 @dataclass(frozen=True, slots=True)
 class TunedKernel:
-    """What one file says; `inputs` is our key for it."""
+    """The content of one file; `inputs` is our key for it."""
 
     kernel: str
     key: tuple[object, ...]
@@ -71,15 +72,15 @@ class TunedKernel:
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Where Triton keeps what it compiles for a process with this environment."""
+    """Return Triton's cache folder for a process with this environment."""
     named = env.get("TRITON_CACHE_DIR")
     home = env.get("TRITON_HOME") or env.get("HOME") or str(Path.home())
     return Path(os.path.abspath(named)) if named else Path(home, ".triton", "cache")  # noqa: PTH100
 
 
 def folders_of(root: Path, env: Mapping[str, str] = os.environ) -> list[Path]:
-    """The caches of Triton that programs of the cache dir `root` use: Inductor gives its own to
-    Triton, one a device; and that of the environment. Those that exist."""
+    """Return the existing Triton caches of programs with the cache dir `root`: Inductor gives
+    Triton one in it per device; and the environment's."""
     try:
         inner = sorted(p for p in (root / "triton").iterdir() if p.name.isdecimal() and p.is_dir())
     except OSError:
@@ -89,24 +90,28 @@ def folders_of(root: Path, env: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether a file is called as these are."""
+    """Return whether a file has the name of such a file."""
     return str(path).endswith(SUFFIX)
 
 
 def parse(path: Path, data: bytes) -> TunedKernel:
-    """What `data`, the content of `path`, says. Raises CacheUnreadable."""
+    """Parse `data`, the content of `path`. Raises CacheUnreadable."""
     if len(data) > MAX_BYTES:
         raise CacheUnreadable(f"{path} has more than {MAX_BYTES >> 20} MiB; move it away")
     document = load_json(path, data)
     timings, key = document.get("configs_timings"), document.get("key")
     if not isinstance(timings, list) or not isinstance(key, list):
         raise CacheUnreadable(f"{path} holds no times of Triton configs; move it away")
-    configs: dict[str, TimedConfig] = {}  # of one that is there twice the last counts
+    configs: dict[str, TimedConfig] = {}  # the last of duplicates counts
+    numbers: dict[str, list[float]] = {}
     for pair in timings:
         timed = _timed(pair)
         if timed is None:
             raise CacheUnreadable(f"{path} has a config without its times; move it away")
         configs[timed.hash] = timed
+        numbers[timed.hash] = pair[1] if isinstance(pair[1], list) else [pair[1]]
+    if not _are_explained(numbers.values()):
+        raise CacheUnreadable(f"{path} has a time that no kernel takes; move it away")
     kernel = path.name.removesuffix(SUFFIX)
     inputs = inputs_of(kernel, key, path.parent.name)
     if not kernel.isidentifier():
@@ -116,8 +121,19 @@ def parse(path: Path, data: bytes) -> TunedKernel:
     return TunedKernel(kernel, tuple(key), inputs, tuple(configs.values()))
 
 
+def _are_explained(timings: Collection[list[float]]) -> bool:
+    """Return whether a pin raised each number that is above the times of kernels: it raises only
+    the first, and that of all configs but one."""
+    raised = [numbers for numbers in timings if is_raised(numbers[0])]
+    one_left = sum(numbers[0] < MOST_MS for numbers in timings) == 1
+    return all(
+        any(ms < MOST_MS for ms in numbers[1:]) if len(numbers) > 1 else one_left
+        for numbers in raised
+    )
+
+
 def _timed(pair: object) -> TimedConfig | None:
-    """One entry of the file; None if it is none."""
+    """Parse one entry of the file; None if it is invalid."""
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], dict):
         return None
     config, times = pair
@@ -137,11 +153,11 @@ def _timed(pair: object) -> TimedConfig | None:
 
 _NUMBERS = frozenset((int, float))
 _SHORT_TEXT = 1_000
-"""Characters of a config that is remembered."""
+"""Texts of configs up to this length are cached."""
 
 
 def described(config: Mapping[str, Any]) -> Described:
-    """Hash, name and text of a config."""
+    """Return hash, name and text of a config."""
     text = json.dumps(config)
     return _remembered(text) if len(text) < _SHORT_TEXT else _described(text)
 
@@ -168,10 +184,10 @@ def _milliseconds(number: float) -> float:
 
 
 def hash_of(config: Mapping[str, Any]) -> str:
-    """Names a config, as a file or Triton itself has it. What is not set is left out, so the name
-    is the same for each version of Triton."""
-    told = {name: value for name, value in config.items() if value is not None}
-    return HASH + hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    """Return a config's hash, whether from a file or from Triton itself. Members that are not set
+    are left out, so the hash is the same for each version of Triton."""
+    members = {name: value for name, value in config.items() if value is not None}
+    return HASH + hashlib.sha256(json.dumps(members).encode()).hexdigest()[:16]
 
 
 def _members(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -188,15 +204,15 @@ def _short(name: str, value: str) -> str:
 
 
 class ConfigText(CacheText):
-    """The content of one file, as text with places, as that of Inductor's cache."""
+    """The content of one file, as text with positions, like that of Inductor's cache."""
 
     def __init__(self, path: Path, data: bytes) -> None:
-        """Raises CacheUnreadable."""
+        """Parse the content. Raises CacheUnreadable."""
         super().__init__(path, data)
         self._inputs = parse(path, data).inputs
 
     def find(self, op: str, inputs: str) -> Numbers:
-        """The first number of each config, in the one precision that there is."""
+        """Return the first number of each config, in the only precision."""
         if (op, inputs) != (TRITON, self._inputs):
             return {}
         return {"": dict(self._firsts())}
@@ -206,19 +222,19 @@ class ConfigText(CacheText):
         return [(TRITON, self._inputs)] if held else []
 
     def _firsts(self) -> Iterator[tuple[str, Token]]:
-        """Of a config that stands there twice the last one counts, as for Triton."""
+        """Yield each config's hash and first number; the last duplicate counts, as for Triton."""
         try:
             for at, _ in self._elements(self._members(self._root())["configs_timings"]):
                 (config, _), (times, end) = self._elements(at)
                 if self.text[times] == "[":
                     times, end = next(self._elements(times))
-                told, _ = _DECODER.raw_decode(self.text, config)
-                yield hash_of(told), Token(self.text[times:end], times, end)
-        except (ValueError, LookupError, RecursionError) as error:  # text that is not UTF-8 alone
+                members, _ = _DECODER.raw_decode(self.text, config)
+                yield hash_of(members), Token(self.text[times:end], times, end)
+        except (ValueError, LookupError, RecursionError) as error:  # or text that is not UTF-8
             raise CacheUnreadable(f"{self.path} is not JSON; move the file away") from error
 
     def _elements(self, at: int) -> Iterator[tuple[int, int]]:
-        """Where each value of the array at `at` begins and ends; `parse` has read it before."""
+        """Yield start and end of each value of the array at `at`, validated by `parse`."""
         at = self._space(at + 1)
         while self.text[at] != "]":
             _, end = _DECODER.raw_decode(self.text, at)
@@ -233,16 +249,15 @@ class ConfigText(CacheText):
 
 
 def keep_newer(path: Path, newer: bytes, older: bytes) -> bytes:
-    """Of two contents of a file that Triton writes as a whole: the newer one. Raises
-    CacheUnreadable."""
+    """Return the newer of two contents of a Triton file. Raises CacheUnreadable."""
     parse(path, newer)
     return newer
 
 
 def path_in(folder: Path, digest: str, kernel: str) -> Path:
-    """The file of a kernel. Raises CacheUnreadable for what is no name of Triton's."""
+    """Return the file of a kernel. Raises CacheUnreadable for names that Triton does not use."""
     if not is_digest(digest) or not kernel.isidentifier():
-        raise CacheUnreadable(f"{brief(digest, 60)} is no folder of Triton's cache")
+        raise CacheUnreadable(f"{brief(digest, 60)} is not a folder of Triton's cache")
     return folder / digest / f"{kernel}{SUFFIX}"
 
 

@@ -1,9 +1,9 @@
-"""Folding the journal into Inductor's own cache file, where stock PyTorch finds the timings.
+"""Folding the journal into Inductor's own cache file, which stock PyTorch reads.
 
-Stock PyTorch replaces the cache file by a copy that it read minutes ago and added to. What was
-folded in between is then gone from the file, and the process that had measured it may have ended.
-So what was folded within a day is kept in `<system hash>.kept.jsonl`, and whoever of ours looks
-next at a file that somebody else wrote compares it with that.
+Stock PyTorch replaces the cache file by a copy that it read minutes ago and added to. Timings
+folded in between are then gone from the file, and the process that measured them may have ended. So
+folds of the last day are kept in `<system hash>.kept.jsonl`, and our next process that reads a file
+written by someone else compares the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,19 @@ from backend.cache.autotune import (
     cache_of,
     cache_paths,
     dump,
-    is_raised,
-    measured_ms,
+    lower,
     merge_missing,
     raise_ms,
-    walk,
+    recorded_pins,
 )
 from backend.cache.journal import (
     Index,
     Journal,
-    Read,
+    JournalRead,
     Tuned,
     append_lines,
     line_of,
-    missing,
+    missing_timings,
     tuned_in,
 )
 from backend.disk import exchange, safe
@@ -47,12 +46,12 @@ SECONDS = 86_400.0
 
 MOST_BYTES = 64 << 20
 LEAST_BYTES = 1 << 20
-"""Below this, and below twice the cache file, lines that say the same are left as they are."""
+"""Below this size, and below twice the cache file's, duplicate lines are not compacted."""
 
 
 Pinned = Callable[[Path], Mapping[tuple[str, str], frozenset[str]]]
-"""What is pinned in a cache file: for each (op, inputs) the hashes of the choice to win, one
-a device; none where it is not held by this file's numbers. Raises CacheUnreadable."""
+"""Returns the pins in a cache file: for each (op, inputs) the hashes of the winning choice, one per
+device; none if the pin is not held by this file's numbers. Raises CacheUnreadable."""
 
 
 def fold(
@@ -62,12 +61,12 @@ def fold(
     pinned: Pinned,
     patience: float = safe.LOCK_SECONDS,
 ) -> None:
-    """Put what the journal of the cache file `path` holds into it, and begin a new journal.
+    """Fold the journal of the cache file `path` into it, and begin a new journal.
 
-    What others took out of the file by writing an old copy comes back, and so do numbers that are
-    raised for no pin. `system` is the header of a file that does not exist yet; others may hold the
-    locks for `patience` seconds. Raises CacheUnreadable, UnsafePath, NotWritable, and Busy; the
-    journal is kept then, and all it holds is folded another time.
+    Timings that others removed by writing an old copy are restored, and numbers raised for former
+    pins are lowered. `system` is the header for a new file; others may hold the locks for
+    `patience` seconds. Raises CacheUnreadable, UnsafePath, NotWritable and Busy; the journal is
+    then kept for a later fold.
     """
     journal, kept = Journal(root, path), RecentFolds(root, path)
     journal.patience = patience
@@ -78,7 +77,7 @@ def fold(
     safe.check_file(root, path)
     with safe.locked(root, path, patience):
         unfolded = journal.read()
-        if not path.exists():  # somebody cleared the cache, and meant it
+        if not path.exists():  # somebody cleared the cache on purpose
             kept.forget()
             if not unfolded.lines:
                 return
@@ -92,7 +91,7 @@ def fold(
             after = exchange.signature_of(path)
             data = read_bytes(path)
             if edit(data) != data:
-                return  # others wrote faster than we could; next time
+                return  # others wrote faster than we could; the next fold retries
             complete = not edit.more
         if not unfolded.lines:
             return
@@ -100,9 +99,9 @@ def fold(
         journal.rotate(unfolded, edit.before if complete else None, after)
 
 
-class Recaller:
-    """Brings back what stock PyTorch took out of the cache files, for who only looks on. A file is
-    compared once for each time that somebody else wrote it."""
+class CacheRestorer:
+    """Restores what stock PyTorch removed from the cache files, for processes that only watch. A
+    file is compared once after each write by others."""
 
     def __init__(self, layout: Layout, pinned: Pinned) -> None:
         self._layout = layout
@@ -110,7 +109,7 @@ class Recaller:
         self._seen: dict[Path, exchange.Signature | None] = {}
 
     def recall(self) -> None:
-        """Raises CacheUnreadable, UnsafePath, NotWritable, and Busy without waiting."""
+        """Restore without waiting. Raises CacheUnreadable, UnsafePath, NotWritable, Busy."""
         root = self._layout.root
         for path in cache_paths(self._layout):
             signature = exchange.signature_of(path)
@@ -125,9 +124,11 @@ class Recaller:
 
 
 class _Edit:
-    """The new content of the file from the old, and what can be said of the two."""
+    """The edit of a cache file, and its statistics."""
 
-    def __init__(self, path: Path, unfolded: Read, kept: RecentFolds, pinned: Pinned) -> None:
+    def __init__(
+        self, path: Path, unfolded: JournalRead, kept: RecentFolds, pinned: Pinned
+    ) -> None:
         self._path = path
         self._unfolded = unfolded
         self._news = tuned_in(unfolded.lines)
@@ -135,7 +136,7 @@ class _Edit:
         self._pinned = pinned
         self.calls = 0
         self.more = False
-        """Whether the file got more than what the journal says: other numbers, or lost ones."""
+        """Whether the file got more than the journal's timings: other numbers, or restored ones."""
         self.before: exchange.Signature | None = None
         self._content = b""
 
@@ -148,7 +149,8 @@ class _Edit:
         changed = False
         news = self._news
         if not self._unfolded.is_all_of(self.before):
-            changed = _lowered(cache, pins)
+            # An old copy of the file has the raised numbers of former pins.
+            changed = lower(cache, recorded_pins(self._path) - pins.keys())
             lost = self._kept.lost(cache)
             self.more = self.more or changed or bool(lost)
             news = [*lost, *news]
@@ -173,7 +175,7 @@ class _Edit:
             timings = timings.setdefault(name, {})
             if not isinstance(timings, dict):
                 raise CacheUnreadable(
-                    f"{self._path} is no autotune cache; move the file away to start afresh"
+                    f"{self._path} is not an autotune cache; move the file away to start afresh"
                 )
         # The rivals of a choice that has no time are not raised; see `pins.numbers.holding`.
         times = {**timings, **tuned.timings}
@@ -189,23 +191,12 @@ class _Edit:
         return changed
 
 
-def _lowered(cache: Mapping[str, Any], pins: Container[tuple[str, str]]) -> bool:
-    """Take back what was raised for a pin that is no more, which an old copy of the file has."""
-    changed = False
-    for op, inputs, _, timings in walk(cache):
-        raised = {name: ms for name, ms in timings.items() if is_raised(ms)}
-        if raised and (op, inputs) not in pins:
-            timings.update({name: measured_ms(ms) for name, ms in raised.items()})
-            changed = True
-    return changed
-
-
 def _same(first: object, second: float) -> bool:
     return first == second or (first != first and second != second)  # NaN is NaN
 
 
 def _make(path: Path, document: Mapping[str, Any]) -> None:
-    """Make the file if there is none. What another process makes meanwhile is left alone."""
+    """Make the file if there is none. A file that another process makes meanwhile is kept."""
     if path.exists():
         return
     temporary = safe.temporary_path(path)
@@ -223,7 +214,7 @@ def _make(path: Path, document: Mapping[str, Any]) -> None:
 
 
 class RecentFolds:
-    """The lines of one cache file. Changed by the holder of its lock; nothing is raised."""
+    """The lines kept for one cache file. Changed by the holder of its lock; raises nothing."""
 
     def __init__(self, root: Path, cache_path: Path) -> None:
         self._root = root
@@ -231,7 +222,7 @@ class RecentFolds:
         self.path = root / "rocm_tui" / "tuned" / f"{cache_path.name}.kept.jsonl"
 
     def add(self, lines: bytes) -> None:
-        """Keep whole lines, as well as the disk permits."""
+        """Keep whole lines, as far as the disk permits."""
         try:
             safe.check_file(self._root, self.path)
             size = append_lines(self.path, lines)
@@ -241,19 +232,21 @@ class RecentFolds:
             return
 
     def lost(self, index: Index) -> list[Tuned]:
-        """What `index`, all that the cache file has, lacks of what is kept."""
+        """Return the kept timings that are missing from `index`, the cache file's content."""
         try:
             kept = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
         except CacheUnreadable:
             return []
-        return [lack for tuned in _merged(kept) if (lack := missing(index, tuned)) is not None]
+        return [
+            lack for tuned in _merged(kept) if (lack := missing_timings(index, tuned)) is not None
+        ]
 
     def forget(self) -> None:
-        """Keep nothing more of what was folded until now."""
+        """Drop everything kept until now."""
         safe.remove(self.path)
 
     def _shorten(self) -> None:
-        """One line a tuning, of those the newest."""
+        """Keep one line per tuning, the newest."""
         tuned = _merged(tuned_in(read_bytes(self.path, 2 * MOST_BYTES)))
         lines: list[bytes] = []
         room = MOST_BYTES // 2
@@ -266,7 +259,7 @@ class RecentFolds:
 
 
 def _merged(kept: Iterable[Tuned]) -> list[Tuned]:
-    """One a tuning, those of a day; of two times of one choice the later line's."""
+    """Merge to one item per tuning, of the last day; a choice has the time of its latest line."""
     since = time.time() - SECONDS
     by_key: dict[tuple[str, str, str], Tuned] = {}
     for tuned in kept:

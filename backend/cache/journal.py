@@ -1,24 +1,23 @@
 """New timings that are not in the autotune cache file yet: `rocm_tui/tuned/<system hash>.jsonl`.
 
-Rewriting a cache file of 29 MB takes half a second, so a new entry is appended here, which all
-processes of ours read, and is folded into the cache file later. An entry is in a file that
-survives the process once `append` returned; the disk has it once it is folded. It is a line:
+Rewriting a cache file of 29 MB takes half a second, so a new entry is appended here, where all our
+processes read it, and is folded into the cache file later. Once `append` has returned, the entry
+survives the process; once it is folded, it is on disk. It is a line:
 
     {"op": ..., "inputs": ..., "precision": ..., "timings": {choice hash: ms}, "when": ...}
 
-`ms` is a number; what strict JSON has no number for is a text: "Infinity" (failed) or "NaN".
-The first line names the journal, and what the fold before it did:
+`ms` is a number, or a text where strict JSON has no number: "Infinity" (failed) or "NaN". The first
+line names the journal, and describes the fold before it:
 
     {"journal": id, "fold": null | {"journal": id, "length": n, "before": [...], "after": [...]}}
 
-Bytes up to `length` of the journal before turned the cache file with the signature `before` into
-the one with the signature `after`; `before` is null if there is more in it. They stay in
-`<system hash>.folded.jsonl` until the next fold, so that whoever knows the file as it was need not
-parse all of the new one.
-`<system hash>.kept.jsonl` has what was folded within a day; see `fold.Kept`.
+Bytes up to `length` of the previous journal turned the cache file with the signature `before` into
+the one with the signature `after`; `before` is null if the file has more than that. They stay in
+`<system hash>.folded.jsonl` until the next fold, so that a reader of the previous file need not
+parse all of the new one. `<system hash>.kept.jsonl` has the folds of a day; see `fold.RecentFolds`.
 
-PyTorch's `lookup` gets a parsed cache file, reads it, writes into it, and hands it back. The view
-that stands for it here costs nothing to hand out, and knows what was written into it.
+PyTorch's `lookup` gets a parsed cache file, reads it, writes into it, and hands it back. Our view
+in its place is free to create, and records what was written into it.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was measured of one tuning. The first three are keys of the cache file as they stand
-    there, suffixes included; `timings` are milliseconds, `when` is in Unix seconds."""
+    """The timings of one tuning. The first three are keys of the cache file, verbatim, suffixes
+    included; `timings` are milliseconds, `when` is Unix seconds."""
 
     op: str
     inputs: str
@@ -59,7 +58,7 @@ class Tuned:
 
 
 def line_of(tuned: Tuned) -> bytes:
-    """The line, with its end."""
+    """Return the line, with its newline."""
     timings = {name: _strict(ms) for name, ms in tuned.timings.items()}
     return dumps({**to_json(tuned), "timings": timings}).encode() + b"\n"
 
@@ -70,8 +69,8 @@ def _strict(ms: Any) -> int | float | str:
 
 
 def tuned_of(line: bytes) -> Tuned | None:
-    """None for a line that is none of ours: torn by a full disk or a power cut, foreign, or with a
-    time that no kernel takes: 0 ms would win for ever."""
+    """Parse a line; None if it is torn by a full disk or a power cut, foreign, or has a time that
+    no kernel takes: 0 ms would win forever."""
     try:
         return read(Tuned, loads(line))
     except WireError:
@@ -79,25 +78,23 @@ def tuned_of(line: bytes) -> Tuned | None:
 
 
 def tuned_in(data: bytes) -> list[Tuned]:
-    """Those of the lines in `data` that are ours."""
-    lines = (line for line in data.splitlines() if line.startswith(b"{"))
-    return [tuned for line in lines if (tuned := tuned_of(line)) is not None]
+    """Return the valid lines of `data`."""
+    return [tuned for line in data.splitlines() if (tuned := tuned_of(line)) is not None]
 
 
 ByInputs = dict[str, Any]
-"""By inputs, then precision, then choice hash: milliseconds. As JSON gave it, so other things may
-stand there."""
+"""By inputs, precision and choice hash: milliseconds, in JSON that is not validated."""
 Index = dict[str, ByInputs]
-"""By op. What lies below `ByInputs` is replaced, never changed."""
+"""By op. The values of `ByInputs` are replaced, never changed."""
 
 
 def view(index: Mapping[str, ByInputs]) -> dict[str, Any]:
-    """A copy of `index` in what it shows, made as it is looked at."""
+    """Return a lazy copy of `index`."""
     return {op: _Inputs(by_inputs) for op, by_inputs in index.items()}
 
 
 def written(looked_up: Mapping[str, Any]) -> list[Tuned]:
-    """What was written into a view, or all of a plain dict of that shape."""
+    """Return what was written into a view, or all of a plain dict of that shape."""
     now = time.time()
     return [
         Tuned(op, inputs, precision, timings, now)
@@ -107,15 +104,15 @@ def written(looked_up: Mapping[str, Any]) -> list[Tuned]:
 
 
 def apply(index: Index, tuned: Tuned) -> None:
-    """Let `index` say what `tuned` says; other choices of the tuning stay."""
+    """Add `tuned` to `index`; other choices of the tuning stay."""
     by_inputs = index.setdefault(tuned.op, {})
     by_precision = _object(by_inputs.get(tuned.inputs))
     timings = {**_object(by_precision.get(tuned.precision)), **tuned.timings}
     by_inputs[tuned.inputs] = {**by_precision, tuned.precision: timings}
 
 
-def missing(index: Mapping[str, Any], tuned: Tuned) -> Tuned | None:
-    """What `index` has no time of, not even another; None if it has one of each choice."""
+def missing_timings(index: Mapping[str, Any], tuned: Tuned) -> Tuned | None:
+    """Return the part of `tuned` that is missing from `index`, or None."""
     by_precision = _object(_object(index.get(tuned.op)).get(tuned.inputs))
     there = _object(by_precision.get(tuned.precision))
     if tuned.timings.keys() <= there.keys():
@@ -125,7 +122,7 @@ def missing(index: Mapping[str, Any], tuned: Tuned) -> Tuned | None:
 
 
 class _Timings(dict[str, Any]):
-    """One tuning's times. `news` are those that were set."""
+    """The times of one tuning. `news` are the ones that were set."""
 
     def __init__(self, stored: Mapping[str, Any]) -> None:
         super().__init__(stored)
@@ -137,7 +134,7 @@ class _Timings(dict[str, Any]):
 
 
 class _Inputs(dict[str, Any]):
-    """What was asked for of one op; the rest is looked up in the index when it is asked for."""
+    """The accessed inputs of one op; others are copied from the index on access."""
 
     def __init__(self, stored: Mapping[str, Any]) -> None:
         super().__init__()
@@ -186,15 +183,15 @@ def _object(value: object) -> dict[str, Any]:
 
 
 POLL_SECONDS = 0.0005
-"""Between two looks at a lock that others hold for microseconds."""
+"""Seconds between two attempts at a lock that is held for microseconds."""
 
 mutex = threading.RLock()
-"""Held with the lock of any journal: POSIX locks do not keep the threads of a process apart."""
+"""Held with the lock of any journal: POSIX locks do not exclude threads of the same process."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """`before` is None where the file has more in it than the journal says."""
+class JournalFold:
+    """A fold; `before` is None if the file has more than the journal's timings."""
 
     journal: str
     length: int
@@ -207,33 +204,33 @@ class _Header:
     """The first line of a journal."""
 
     journal: str
-    fold: Fold | None
+    fold: JournalFold | None
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Whole lines of the journal `id` from one offset up to `end`, in bytes. An `id` that is empty
-    is unknown. `fold` is the last one before this journal."""
+class JournalRead:
+    """Whole lines of the journal `id` from one offset up to `end`, in bytes. An empty `id` is
+    unknown. `fold` is the last one before this journal."""
 
     id: str
     lines: bytes
     end: int
-    fold: Fold | None = None
+    fold: JournalFold | None = None
 
     def is_all_of(self, file: Signature | None) -> bool:
-        """Whether the file has that signature since the last fold: nobody else wrote to it, or
-        there is none."""
+        """Return whether the file still has its signature after the last fold: nobody else wrote to
+        it, or it does not exist."""
         return file is None or (self.fold is not None and self.fold.after == file)
 
 
-NOTHING = Read("", b"", 0)
+NOTHING = JournalRead("", b"", 0)
 
 
 class Journal:
     """The journal of the cache file `cache_path`, whose cache dir is `root`."""
 
     patience = safe.LOCK_SECONDS
-    """How long others may hold the journal."""
+    """Seconds that others may hold the journal."""
 
     def __init__(self, root: Path, cache_path: Path) -> None:
         self._root = root
@@ -241,7 +238,7 @@ class Journal:
         self.folded_path = self.path.with_name(f"{cache_path.name}.folded.jsonl")
 
     def append(self, lines: bytes) -> None:
-        """Add whole lines. Raises UnsafePath or NotWritable; a part of them may be there then."""
+        """Add whole lines. Raises UnsafePath or NotWritable; a part of them may be written then."""
         safe.make_folder(self._root, self.path.parent)
         safe.check_file(self._root, self.path)
         with self._locked():
@@ -250,75 +247,68 @@ class Journal:
             except OSError as error:
                 raise safe.not_writable(self.path, error) from error
 
-    def read(self, known: Read = NOTHING) -> Read:
-        """What stands behind `known`, or all if that was another journal."""
-        return self._read(self.path, known)
+    def read(self, previous: JournalRead = NOTHING) -> JournalRead:
+        """Return the lines behind `previous`, or all if that was another journal."""
+        return self._read(self.path, previous)
 
-    def rest(self, known: Read, fold: Fold) -> bytes | None:
-        """The lines that were folded behind `known`; None if they are not kept any more."""
-        if known != NOTHING and known.id != fold.journal:
+    def rest(self, previous: JournalRead, fold: JournalFold) -> bytes | None:
+        """Return the folded lines behind `previous`; None if they are no longer kept."""
+        if previous != NOTHING and previous.id != fold.journal:
             return None
-        if known.end >= fold.length:
+        if previous.end >= fold.length:
             return b""
-        folded = self._read(self.folded_path, known)
+        folded = self._read(self.folded_path, previous)
         return folded.lines if (folded.id, folded.end) == (fold.journal, fold.length) else None
 
     def signature(self) -> Signature | None:
         return signature_of(self.path)
 
-    def rotate(self, folded: Read, before: Signature | None, after: Signature | None) -> None:
-        """Begin a new journal with what was added behind `folded`, which is in the cache file.
-
-        The caller holds the lock of the cache file. Raises NotWritable; nothing is lost then.
-        """
-        fold = Fold(folded.id, folded.end, before if folded.id else None, after) if after else None
+    def rotate(
+        self, folded: JournalRead, before: Signature | None, after: Signature | None
+    ) -> None:
+        """Begin a new journal with the lines behind `folded`, which is in the cache file. The
+        caller holds the lock of the cache file. Raises NotWritable; nothing is lost then."""
+        fold = (
+            JournalFold(folded.id, folded.end, before if folded.id else None, after)
+            if after
+            else None
+        )
         safe.check_file(self._root, self.path)
         with self._locked():
             data = read_bytes(self.path)
             self._keep_folded(data[: folded.end])
-            safe.write_temporary(
-                temporary := safe.temporary_path(self.path),
-                _header(fold) + data[folded.end :],
-                like=self.path,
-                sync=False,
-            )
-            try:
-                temporary.replace(self.path)
-            except OSError as error:
-                raise safe.not_writable(self.path, error) from error
+            temporary = safe.temporary_path(self.path)
+            content = _header(fold) + data[folded.end :]
+            safe.write_temporary(temporary, content, like=self.path, sync=False)
+            safe.put_in_place(temporary, self.path)
 
     def _keep_folded(self, data: bytes) -> None:
-        """Best effort: without it readers parse the cache file."""
+        """Keep the folded lines, if possible: without them readers parse the cache file."""
         temporary = safe.temporary_path(self.folded_path)
-        try:
+        with contextlib.suppress(OSError, NotWritable):
             safe.write_temporary(temporary, data, like=self.path, sync=False)
-            temporary.replace(self.folded_path)
-        except (OSError, NotWritable):
-            with contextlib.suppress(OSError):
-                self.folded_path.unlink()
+            safe.put_in_place(temporary, self.folded_path)
 
-    def _read(self, path: Path, known: Read) -> Read:
+    def _read(self, path: Path, previous: JournalRead) -> JournalRead:
         try:
             with open_regular(path) as stream:
                 first = stream.readline(4096)
                 header = _parse_header(first)
                 name = header.journal
                 begin = len(first) if name else 0
-                if name and name == known.id and known.end >= begin:
-                    begin = known.end
+                if name and name == previous.id and previous.end >= begin:
+                    begin = previous.end
                 stream.seek(begin)
                 data = stream.read(MAX_BYTES)
         except OSError:
             return NOTHING
         lines = data[: data.rfind(b"\n") + 1]
-        return Read(name, lines, begin + len(lines), header.fold)
+        return JournalRead(name, lines, begin + len(lines), header.fold)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the journal, for microseconds. POSIX locks: no fork keeps them, as it does others.
-
-        Raises UnsafePath, or Busy when patience ends.
-        """
+        """Hold the journal, for microseconds. POSIX locks, since forks do not inherit them. Raises
+        UnsafePath, or Busy when patience ends."""
         lock = self._root / "rocm_tui" / "locks" / f"tuned-{self.path.stem}.lock"
         safe.make_folder(self._root, lock.parent)
         safe.check_file(self._root, lock)
@@ -337,10 +327,10 @@ class Journal:
 
 
 def append_lines(path: Path, lines: bytes, first: bytes = b"") -> int:
-    """Add whole lines to a file that nobody else writes now; `first` begins an empty one. Its size
-    then. Raises OSError.
+    """Add whole lines to a file that nobody else writes now; `first` begins an empty file. Returns
+    its size. Raises OSError.
 
-    What was torn stays a line of its own: nothing is cut off, so an offset stays what it is.
+    A torn line stays: nothing is cut off, so offsets remain valid.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
@@ -371,12 +361,12 @@ def _acquire(descriptor: int, lock: Path, seconds: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _header(fold: Fold | None) -> bytes:
+def _header(fold: JournalFold | None) -> bytes:
     return dumps(to_json(_Header(secrets.token_hex(8), fold))).encode() + b"\n"
 
 
 def _parse_header(line: bytes) -> _Header:
-    """With an empty name if there is no such line."""
+    """Parse the first line; its name is empty if it is invalid."""
     try:
         return read(_Header, loads(line) if line.endswith(b"\n") else None)
     except WireError:

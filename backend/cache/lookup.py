@@ -1,9 +1,9 @@
 """Inductor's autotune cache file for a process that looks up and tunes.
 
-The file is parsed once and again only when somebody else replaced it. A new entry goes into the
-journal, is seen by every other process of ours at once, and is folded into the file: at once while
-the file is small, else soon in the background (once for many entries, and not while somebody
-measures), else at exit, else by whoever comes next.
+The file is parsed once, and again only when somebody else replaced it. A new entry goes into the
+journal, where every other process of ours sees it immediately, and is folded into the file:
+immediately while the file is small, else soon in the background (once for many entries, and not
+during a measurement), else at exit, else by the next process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import filelock  # noqa: F401 - registers what it does before a fork earlier than we, so acts after
+import filelock  # noqa: F401 - registers its fork handlers before ours, so that they run after ours
 
 from backend.cache import journal as tuned_journal
 from backend.cache.autotune import cache_of
@@ -26,7 +26,7 @@ from backend.cache.journal import (
     NOTHING,
     Index,
     Journal,
-    Read,
+    JournalRead,
     Tuned,
     apply,
     line_of,
@@ -38,21 +38,21 @@ from backend.disk.safe import load_json, read_bytes
 from backend.errors import Busy, CacheUnreadable, StoreError, UnsafePath
 
 SMALL = 1 << 20
-"""Bytes of a cache file that is rewritten for each new entry: it takes some 10 ms."""
+"""Bytes of a cache file that is rewritten for each new entry, which takes some 10 ms."""
 
 TRIES = 5
 
 PATIENCE_SECONDS = 2.0
-"""How long another process may hold a lock, once: a program does not wait for one that is stopped,
-as by Ctrl-Z. A fold of a file of 29 MB takes half a second."""
+"""Seconds that another process may hold a lock, once: a program does not wait for a stopped one, as
+by Ctrl-Z. Folding a file of 29 MB takes half a second."""
 
 QUIET_SECONDS = 3.0
 LATEST_SECONDS = 30.0
-"""An action begins so long after the last request, or after the first."""
+"""Seconds until an action begins after the last request, and after the first."""
 
 HELD_POLL_SECONDS = 0.05
 WAIT_SECONDS = 2.0
-"""A measurement waits at most so long for an action that runs already."""
+"""Seconds that a measurement waits for a running action."""
 
 _index_lock = threading.RLock()
 _fold_lock = threading.RLock()
@@ -60,9 +60,9 @@ _LOCKS = (_fold_lock, _index_lock, tuned_journal.mutex)
 
 
 class TunedCache:
-    """One cache file and its journal. Safe to use from several threads and across forks.
+    """A cache file and its journal. Safe to use from several threads and across forks.
 
-    `system` is what stands in the file's header; `say` tells the user one line; `pinned`, what is
+    `system` is the file's header; `say` reports one line to the user; `pinned` returns the pins
     held by raised numbers.
     """
 
@@ -78,7 +78,7 @@ class TunedCache:
         self._journal.patience = PATIENCE_SECONDS
         self._index: Index = {}
         self._file: Signature | None = None
-        self._read: Read = NOTHING
+        self._read: JournalRead = NOTHING
         self._stamp: object = ()
         self._unwritten: list[Tuned] = []
         self._kept = RecentFolds(self._root, path)
@@ -86,25 +86,23 @@ class TunedCache:
         self._later = DelayedAction(self.fold)
         self._exit_pid: int | None = None
         self._is_held = self._is_stuck = False
-        """Whether somebody did not let the lock of the file go: not waited for again, but at exit
-        if it was not stuck."""
+        """Whether another process did not release the file's lock: not waited for again, except at
+        exit if it was not stuck."""
 
     def view(self) -> dict[str, Any]:
-        """All that is known now, in the shape of the file's "cache"; see `view`."""
+        """Return all current timings, in the shape of the file's "cache"; see `view`."""
         with _index_lock:
             first = self._stamp == ()
             self._refresh()
             to_fold = self._recall() or (first and bool(self._read.lines))
-            known = view(self._index)
+            timings = view(self._index)
         if to_fold:
             self._fold_soon()
-        return known
+        return timings
 
     def insert(self, news: Sequence[Tuned]) -> None:
-        """Keep new timings. Raises UnsafePath, and then nobody else will know them.
-
-        Anything else that fails is told; the timings hold in this process at least.
-        """
+        """Keep new timings. Raises UnsafePath; then no other process gets them. Any other failure
+        is reported; this process at least has the timings."""
         if not news:
             return
         with _index_lock:
@@ -114,11 +112,11 @@ class TunedCache:
         self._fold_soon()
 
     def measuring(self) -> contextlib.AbstractContextManager[None]:
-        """A time in which nothing is folded in the background: it would disturb a benchmark."""
+        """Return a context without folding in the background, which would disturb a benchmark."""
         return self._later.held()
 
     def _write(self) -> bool:
-        """Append what is not written to the journal. Raises UnsafePath."""
+        """Append unwritten timings to the journal. Raises UnsafePath."""
         try:
             self._journal.append(b"".join(map(line_of, self._unwritten)))
         except StoreError as error:
@@ -135,10 +133,8 @@ class TunedCache:
         return True
 
     def _recall(self) -> bool:
-        """Know again what stock PyTorch took out of the file by writing an old copy of it.
-
-        True if there was something: a fold will bring it back there.
-        """
+        """Restore what stock PyTorch removed from the file by writing an old copy. True if there
+        was something: a fold will restore it in the file."""
         if self._checked == self._file:
             return False
         self._checked = self._file
@@ -150,14 +146,14 @@ class TunedCache:
         return bool(lost)
 
     def fold(self) -> None:
-        """Bring the journal into the file now; what hinders it is told."""
+        """Fold the journal into the file now; report failures."""
         patience = 0.0 if self._is_held else PATIENCE_SECONDS
         before = signature_of(self.path)
         try:
             with _fold_lock:
                 fold(self._root, self.path, self._system, self._pinned, patience)
         except Busy as error:
-            # Where others write meanwhile they are at work, and fold what the journal has.
+            # Others that write meanwhile will fold the journal.
             if not self._is_held and before == signature_of(self.path):
                 self._is_stuck = True
                 self._tell(error)
@@ -212,11 +208,11 @@ class TunedCache:
         for tuned in self._unwritten:
             apply(self._index, tuned)
 
-    def _follow(self, file: Signature | None, read: Read) -> bool:
-        """Whether the index could be brought up to date without parsing the file."""
+    def _follow(self, file: Signature | None, read: JournalRead) -> bool:
+        """Update the index without parsing the file, if possible; return whether it was."""
         if self._stamp == ():
             return False
-        if file == self._file:  # so what a fold took from the journal was in it already
+        if file == self._file:  # so the index already has what a fold took from the journal
             self._apply(read.lines)
             return True
         folded = read.fold
@@ -250,7 +246,7 @@ class TunedCache:
 
 
 def _before_fork() -> None:
-    """A child must not inherit a file lock that we hold: nobody could release it."""
+    """Release the locks: a child must not inherit a held file lock, which nobody could release."""
     for lock in _LOCKS:
         lock.acquire()
 
@@ -264,8 +260,8 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 
 class DelayedAction:
-    """Calls `action` some time after `call`. Its thread does not outlive the process, nor a fork:
-    whoever needs the action done does it at exit."""
+    """Calls `action` some time after `call`. Its thread does not outlive the process or a fork: the
+    caller repeats the action at exit if necessary."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
@@ -280,7 +276,7 @@ class DelayedAction:
         self._holders = 0
 
     def call(self) -> None:
-        """Ask for the action."""
+        """Request the action."""
         self._check_fork()
         with self._lock:
             self._due = time.monotonic() + QUIET_SECONDS
@@ -293,7 +289,7 @@ class DelayedAction:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """A time in which no action begins. One that runs already is waited for, a moment."""
+        """Hold back the start of the action; wait a moment for one that is running."""
         self._check_fork()
         lock, acting = self._lock, self._acting
         with lock:
@@ -319,7 +315,7 @@ class DelayedAction:
             self._acting.release()
 
     def _seconds_left(self) -> float:
-        """Until the action; 0 when it begins now."""
+        """Return the seconds until the action; 0 if it is due."""
         with self._lock:
             seconds = min(self._due, self._latest) - time.monotonic()
             if seconds > 0:

@@ -7,19 +7,19 @@ inputs. The key is a SHA-256 of the module's text and of the template's argument
 
     'c' + base32(sha256(text.strip() + b'||' + b'BLOCK_K=32-...-num_stages=3-num_warps=4-'))[:51]
 
-The text has the arguments too, as `NAME : tl.constexpr = VALUE` and in the decorator, so the key
+The text also has the arguments, as `NAME : tl.constexpr = VALUE` and in the decorator, so the key
 for another device can be computed. The method is checked for each module: unless it reproduces the
-key that the module is stored under, the choice counts as one whose variants are unknown.
+key that the module is stored under, the choice's variants are unknown.
 
-Read in torch 2.11, 2.13 and 2.14 (`torch/_inductor/select_algorithm.py`: `make_extra`, `hash_key`;
-`codecache.py`: `code_hash`, `write`). With compile-on-one-rank the index is `None` on all devices.
-Choices of ATen, C++, Composable Kernel, subgraphs and of our own templates have no device in their
-hashes. Nothing is imported or run: modules are read as text.
+Checked with torch 2.11, 2.13 and 2.14 (`torch/_inductor/select_algorithm.py`: `make_extra`,
+`hash_key`; `codecache.py`: `code_hash`, `write`). With compile-on-one-rank the index is `None` on
+all devices. Choices of ATen, C++, Composable Kernel, subgraphs and of our own templates have no
+device in their hashes. Modules are read as text; nothing is imported or run.
 
 Times that one device measured can be written for the others of its kind (`for_devices`). Stock
 PyTorch on another device then finds a time for each of its choices, benchmarks nothing and takes
-the same kernel. Call `write_modules` first, since only the module of a choice says which device its
-hash is for, and write the measured times and these in one go (`journal.Tuned`).
+the same kernel. Call `write_modules` first, since only a choice's module shows which device its
+hash is for, and write the measured times and these in one operation (`journal.Tuned`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from backend.disk import safe
 from backend.model.origin import is_own, kind_of
 
 MAX_MODULE = 1 << 20
-"""Bytes. A larger file is no template's module."""
+"""The maximum bytes of a template's module."""
 DEVICES = range(8)
-"""The devices that a box is taken to have, as many as most have, where it does not show more."""
+"""The devices assumed in a box that does not show more."""
 MAX_INDEX = 1023
-"""The highest device index that a variant is computed for."""
+"""The highest name of a folder in `triton` that is a device's index."""
 
 _DEVICE = re.compile(rb"(DeviceProperties\(type='\w{1,20}', index=)(None|\d{1,4})(?=, )")
 _PROPERTIES = re.compile(rb"DeviceProperties\(type='\w{1,20}', index=[^,]{1,4}, ([^()]{0,2000})\)")
@@ -53,7 +53,7 @@ _LAUNCH = re.compile(
     re.DOTALL,
 )
 _NOT_ARGUMENTS = {"INDEX_DTYPE"}
-"""Constants that Inductor adds to those of the template."""
+"""Constants that Inductor adds to the template's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,44 +65,42 @@ class DeviceModule:
     index: int | None
 
     def text_on(self, index: int | None) -> bytes:
-        """The module's text, were it generated for the device `index`."""
+        """Return the module's text for the device `index`."""
         return _DEVICE.sub(rb"\g<1>" + str(index).encode(), self.text)
 
     def key(self, index: int | None) -> str:
-        """The module's key, were it generated for the device `index`."""
+        """Return the module's key for the device `index`."""
         return code_hash(self.text_on(index).strip() + b"||" + self.extra)
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties of the device, without its index: the text of each by its name."""
-        found = _PROPERTIES.search(self.text)
-        text = "" if found is None else found[1].decode("utf-8", "replace")
+        """The properties of the device, without its index, as texts by name."""
+        match = _PROPERTIES.search(self.text)
+        text = "" if match is None else match[1].decode("utf-8", "replace")
         return dict(_PROPERTY.findall(text))
 
 
 @dataclass(slots=True)
 class ChoiceVariants:
-    """Maps choice hashes across the devices of a box, from the modules below a cache dir `root`.
-
-    Each module is read once: its name is a hash of its content.
-    """
+    """Maps choice hashes across the devices of a box, from the modules in a cache dir `root`. Each
+    module is read once: its name is a hash of its content."""
 
     root: Path
     _modules: dict[str, DeviceModule | None] = field(default_factory=dict)
 
     def device(self, choice: str) -> int | None:
-        """The index of the device that `choice` was generated for; None if its hash is the same on
-        all devices, or if that is unknown."""
+        """Return the index of the device that `choice` was generated for; None if its hash is the
+        same on all devices, or if that is unknown."""
         module = self.module(choice)
         return None if module is None else module.index
 
     def is_known(self, choice: str) -> bool:
-        """Whether the hashes of `choice` on other devices are known."""
+        """Return whether the hashes of `choice` on other devices are known."""
         return not may_differ(choice) or self.module(choice) is not None
 
     def on(self, choice: str, index: int) -> str:
-        """The hash of the same kernel on the device `index`; `choice` where it has no other, or
-        none that is known."""
+        """Return the hash of the same kernel on the device `index`; `choice` if it has no other, or
+        the other is unknown."""
         module = self.module(choice)
         if module is None or module.index is None:
             return choice
@@ -110,37 +108,37 @@ class ChoiceVariants:
         return choice.replace(digest, module.key(index))
 
     def identity(self, choice: str) -> str:
-        """What names the kernel on every device of a kind: its hash on device 0."""
+        """Return the name of the kernel on every device of a kind: its hash on device 0."""
         return self.on(choice, 0)
 
     def all(self, choice: str, devices: Iterable[int]) -> dict[int, str]:
-        """The hash of the same kernel on each of `devices`."""
+        """Return the hash of the same kernel on each of `devices`."""
         return {index: self.on(choice, index) for index in devices}
 
     def by_device(self, choices: Iterable[str]) -> dict[int | None, list[str]]:
-        """`choices` by the device that they were generated for; under None those that are the same
-        on all devices. With one device only, all of them are its own."""
+        """Group `choices` by the device that they were generated for; None for choices that are the
+        same on all devices. With only one device, all belong to it."""
         split: dict[int | None, list[str]] = {}
         for choice in choices:
             split.setdefault(self.device(choice), []).append(choice)
         return split
 
     def module(self, choice: str) -> DeviceModule | None:
-        """The module of `choice`; None where it is missing, or no device is in its hash."""
+        """Return the module of `choice`; None if it is missing, or no device is in its hash."""
         if not may_differ(choice):
             return None
         digest = digest_in(choice)
         if digest is None:
             return None
         module = self._modules.get(digest)
-        if module is None:  # one that was missing may have been written since
+        if module is None:  # a missing one may have been written since
             module = self._modules[digest] = read_module(self.root, digest)
         return module
 
 
 def read_module(root: Path, key: str) -> DeviceModule | None:
-    """The module `key` below the cache dir `root`; None where it is missing, names no device or
-    several, or where its key cannot be computed from its text."""
+    """Return the module `key` in the cache dir `root`; None if it is missing, names no device or
+    several, or if its key cannot be computed from its text."""
     text = read_file(root / key[1:3] / f"{key}.py", MAX_MODULE)
     if text is None:
         return None
@@ -155,8 +153,8 @@ def read_module(root: Path, key: str) -> DeviceModule | None:
 
 
 def device_folders(root: Path) -> list[int]:
-    """The devices that programs with the cache dir `root` compiled Triton kernels for: Inductor
-    gives each a folder of its own."""
+    """Return the devices that programs with the cache dir `root` compiled Triton kernels for:
+    Inductor gives each its own folder."""
     try:
         names = [path.name for path in (root / "triton").iterdir()]
     except OSError:
@@ -165,13 +163,13 @@ def device_folders(root: Path) -> list[int]:
 
 
 def may_differ(choice: str) -> bool:
-    """Whether a choice may have another hash on another device."""
+    """Return whether a choice may have another hash on another device."""
     return kind_of(choice) == "triton" and not is_own(choice)
 
 
 def _extras(text: str) -> Iterator[bytes]:
-    """What may have been hashed behind the text: the arguments in the order of their names, with
-    the warp groups where Triton has them."""
+    """Yield the texts that may have been hashed behind the module's: the arguments sorted by name,
+    with the warp groups if Triton has them."""
     launch = _LAUNCH.search(text)
     if launch is None:
         return
@@ -188,14 +186,14 @@ def _joined(parts: Iterable[str]) -> bytes:
 
 
 def _arguments(constants: Mapping[str, str]) -> Iterator[str]:
-    """`NAME=repr(value)`. The text has `str(value)`, which differs from it for strings alone."""
+    """Yield `NAME=repr(value)`. The text has `str(value)`, which differs only for strings."""
     for name in sorted(constants):
         text = constants[name]
         yield f"{name}={text if _is_plain(text) else repr(text)}"
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a value is a number, a truth value or None, whose `repr` is its `str`."""
+    """Return whether a value is a number, a boolean or None, whose `repr` is its `str`."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -211,32 +209,32 @@ def for_devices(
     timings: Timings,
     variants: ChoiceVariants,
     devices: Iterable[int],
-    known: Timings = MappingProxyType({}),
+    cached: Timings = MappingProxyType({}),
 ) -> dict[str, float]:
     """Return the times to write for `devices`, by the hashes that the choices of `timings` have
-    there. Failed choices are carried over too; choices without a device in their hash are not.
+    there. Failed choices are included; choices without a device in their hash are not.
 
-    `known` are the times of the problem in the cache so far. A time that another device measured
-    itself is kept. A time that equals what the measuring device had before was taken over from it,
-    and is replaced.
+    `cached` are the problem's times in the cache so far. A time that another device measured itself
+    is kept. A time that equals the measuring device's previous one was copied from it, and is
+    replaced.
     """
-    taken: dict[str, float] = {}
+    times: dict[str, float] = {}
     for index in devices:
         for choice, ms in timings.items():
             there = variants.on(choice, index)
             if there in timings:
                 continue
-            if there not in known or known[there] == known.get(choice):
-                taken[there] = ms
-    return taken
+            if there not in cached or cached[there] == cached.get(choice):
+                times[there] = ms
+    return times
 
 
 def write_modules(
     variants: ChoiceVariants, choices: Collection[str], devices: Iterable[int]
 ) -> None:
-    """Write the modules of `choices` for `devices` below the cache dir, as Inductor writes them on
-    these devices: same names, same texts, beside a folder for what Triton compiles there. Files
-    that exist are left alone. Raises UnsafePath and NotWritable."""
+    """Write the modules of `choices` for `devices` into the cache dir, as Inductor writes them on
+    these devices: same names, same texts, beside a folder for Triton's output. Existing files are
+    kept. Raises UnsafePath and NotWritable."""
     root = variants.root
     modules = [module for choice in choices if (module := variants.module(choice)) is not None]
     own = [module for module in modules if module.index is not None]
@@ -250,8 +248,4 @@ def write_modules(
             safe.make_folder(root, path.parent)
             temporary = path.with_name(f".{key}.{os.getpid()}.tmp")
             safe.write_temporary(temporary, module.text_on(index), like=path, sync=False)
-            try:
-                temporary.replace(path)
-            except OSError as error:
-                safe.remove(temporary)
-                raise safe.not_writable(path, error) from error
+            safe.put_in_place(temporary, path)

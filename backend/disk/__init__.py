@@ -1,1 +1,1 @@
-"""Files below the cache dir: where they lie, who may write them, and how they are written whole."""
+"""Files in the cache dir: their locations, permissions and atomic writes."""

@@ -38,12 +38,13 @@ ROUNDS = 20
 """Each lost race costs one; a stock writer needs seconds of benchmarking between two writes."""
 
 PATIENT_ROUNDS = 2
-"""After so many lost races the new content is synced to the disk behind the exchange, not before:
-syncing takes longer than some writers rest."""
+"""After this many lost races the new content is synced to disk after the exchange, not before:
+syncing takes longer than some writers pause."""
 
 Edit = Callable[[bytes], bytes]
 Merge = Callable[[Path, bytes, bytes], bytes]
-"""The newer content with what only the older one has; CacheUnreadable if one of them is foreign."""
+"""Returns the newer content with additions of the older; raises CacheUnreadable if one is
+foreign."""
 Signature = tuple[int, int, int]
 """Inode, time of change and size of a file; renaming keeps all three."""
 
@@ -53,17 +54,17 @@ _CANNOT = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV}
 
 
 def newer(path: Path, newer: bytes, older: bytes) -> bytes:
-    """A `Merge` for files that whoever writes them writes as a whole."""
+    """A `Merge` for files that every writer replaces as a whole: return the newer content."""
     return newer
 
 
 def leftover_path(path: Path) -> Path:
-    """What an exchange displaced; exists only within `update`, or after a kill there."""
+    """The file that an exchange displaced; exists only within `update`, or after a kill there."""
     return path.with_name(f".{path.name}.rocm_tui.displaced")
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a killed process left beside `path` what it was preparing, or had displaced."""
+    """Return whether a killed process left prepared or displaced content beside `path`."""
     return any(os.path.lexists(p) for p in (leftover_path(path), safe.temporary_path(path)))
 
 
@@ -109,16 +110,14 @@ def update(path: Path, edit: Edit, merge: Merge, keep_time: bool = False) -> boo
 
 @dataclass(frozen=True, slots=True)
 class _Displaced:
-    """What is in `leftover` and must get back into the file; `data` is None if nothing must.
-
-    It is newer than the file with the signature `older`, and older than any other.
-    """
+    """Displaced content that must return to the file; `data` is None if nothing must. It is newer
+    than the file with the signature `older`, and older than any other."""
 
     data: bytes | None
     older: Signature | None = None
 
     def joined(self, path: Path, earlier: _Displaced | None, merge: Merge) -> _Displaced:
-        """With what had been displaced before and is not back in the file yet."""
+        """Merge with content displaced earlier that is not back in the file yet."""
         if earlier is None or earlier.data is None or self.data is None:
             return self
         return _Displaced(merge(path, self.data, earlier.data), self.older)
@@ -131,7 +130,7 @@ class _Displaced:
 
 
 def signature_of(path: Path) -> Signature | None:
-    """Changes whenever the file is replaced or written; None if there is none."""
+    """Return a value that changes whenever the file is replaced or written; None without a file."""
     try:
         return _signature(path)
     except OSError:
@@ -139,9 +138,9 @@ def signature_of(path: Path) -> Signature | None:
 
 
 def _recovered(path: Path, leftover: Path, merge: Merge) -> _Displaced | None:
-    """What a killed process had displaced. Its entries are merged where they are missing.
+    """Return what a killed process had displaced. Its entries are merged where they are missing.
 
-    What it cannot have left (a pipe, a device, a link, garbage) is moved out of the way.
+    Anything a killed process cannot have left (a pipe, a device, a link, garbage) is moved aside.
     """
     if not os.path.lexists(leftover):
         return None
@@ -149,7 +148,7 @@ def _recovered(path: Path, leftover: Path, merge: Merge) -> _Displaced | None:
         if leftover.is_symlink():
             raise CacheUnreadable(f"{leftover} is a symlink")
         data = read_bytes(leftover)
-        merge(path, data, data)  # some tell by the name what a file is
+        merge(path, data, data)  # some derive the format from the name
     except CacheUnreadable:
         try:
             leftover.replace(path.with_name(f".{path.name}.rocm_tui.unreadable"))
@@ -161,8 +160,8 @@ def _recovered(path: Path, leftover: Path, merge: Merge) -> _Displaced | None:
 
 @contextlib.contextmanager
 def _held(path: Path) -> Iterator[Signature]:
-    """The signature of a file that is kept open: no other one can get its inode meanwhile, which
-    two writers of equal sizes within one tick of the clock would else make look the same."""
+    """Keep the file open and yield its signature: no other file can get its inode meanwhile, so two
+    writers of equal sizes within one clock tick stay distinguishable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -186,7 +185,7 @@ def _of(status: os.stat_result) -> Signature:
 def _prepare(
     path: Path, leftover: Path, content: bytes, sync: bool, keep_time: bool = False
 ) -> None:
-    """Let `leftover` hold `content`. What it held is part of `content`, so it may be replaced."""
+    """Write `content`, which includes `leftover`'s old content, to `leftover`."""
     temporary = safe.temporary_path(path)
     safe.write_temporary(temporary, content, like=path, sync=sync)
     try:
@@ -200,26 +199,28 @@ def _prepare(
 
 
 def _swap(prepared: Path, path: Path, expected: Signature) -> _Displaced | None:
-    """Put `prepared` in the place of `path`, if that still is what is `expected`: then None."""
+    """Replace `path` by `prepared` if it has the signature `expected`; else return what it has."""
     ours = _signature(prepared)
     try:
         if not exchange(prepared, path):
             prepared.replace(path)
             return None
         there = _signature(prepared)
-        if there == expected and writer_of(prepared) is None:  # who has it open writes there yet
+        if (
+            there == expected and writer_of(prepared) is None
+        ):  # a process with it open still writes there
             return None
         exchange(prepared, path)
         if _signature(prepared) == ours:
             return _Displaced(None)
-        # And once more somebody wrote between the two exchanges.
+        # Another writer was active between the two exchanges.
         return _Displaced(read_bytes(prepared), older=there)
     except OSError as error:
         raise safe.not_writable(path, error) from error
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchange two files of one folder in one step; False if the file system cannot. Raises OSError
+    """Exchange two files of one folder atomically; False if the file system cannot. Raises OSError
     for any other reason."""
     import ctypes  # slow to load, and only a writer needs it
 
@@ -237,7 +238,7 @@ def exchange(first: Path, second: Path) -> bool:
 
 @functools.cache
 def _renameat2() -> Any:
-    """glibc's `renameat2`, or None where the C library has none."""
+    """Return glibc's `renameat2`, or None if the C library has none."""
     import ctypes  # as above
 
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -250,12 +251,12 @@ _PROC = Path("/proc")
 
 
 def writer_of(path: Path) -> str | None:
-    """A program that has the file open to write, as far as it can be seen from here."""
+    """Return a program that has the file open to write, if it is visible from here."""
     return None if _nobody_writes(path) else next(_writers(path), None)
 
 
 def check_unwritten(path: Path) -> None:
-    """Raise Busy if a program that can be seen from here has `path` open to write."""
+    """Raise Busy if a visible program has `path` open to write."""
     writer = writer_of(path)
     if writer is not None:
         raise Busy(
@@ -265,8 +266,8 @@ def check_unwritten(path: Path) -> None:
 
 
 def _nobody_writes(path: Path) -> bool:
-    """Whether the kernel says so at once: it grants a lease for reading on no file that is open to
-    write. Where there are no leases, or the file is another user's, it is not known."""
+    """Return whether the kernel confirms that no process has the file open to write: it then grants
+    a read lease. False where leases are not supported or the file is another user's."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -285,17 +286,17 @@ def _nobody_writes(path: Path) -> bool:
 
 
 def _writers(path: Path) -> Iterator[str]:
-    """The processes of this user (for root, of all) that have it open to write."""
+    """Yield the processes of this user (for root, of all) that have the file open to write."""
     try:
-        wanted = path.stat()
-        processes = [one for one in _PROC.iterdir() if one.name.isdigit()]
+        file = path.stat()
+        processes = [entry for entry in _PROC.iterdir() if entry.name.isdigit()]
     except OSError:
         return
     for process in processes:
         with suppress(OSError):  # another user's, or ended
             for stream in (process / "fd").iterdir():
                 with suppress(OSError):
-                    same = os.path.samestat(stream.stat(), wanted)
+                    same = os.path.samestat(stream.stat(), file)
                     if same and stream.lstat().st_mode & stat.S_IWUSR:
                         name = (process / "comm").read_text("utf-8", "replace").strip()
                         yield f"{brief(name, 40)} (process {process.name})"

@@ -1,4 +1,4 @@
-"""Where things lie below Inductor's cache dir."""
+"""The paths in Inductor's cache dir."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MAX_NAME = 200
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name that comes from a file, a worker or a host may be part of a path: printable,
-    not hidden, in no other folder, not too long."""
+    """Return whether a name from a file, a worker or a host may be part of a path: printable, not
+    hidden, without folders, not too long."""
     fits = name.isprintable() and 0 < len(name.encode()) <= MAX_NAME
     return fits and "/" not in name and name[0] != "."
 
 
 def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """The cache dir that a process with the environment `env` would use.
+    """Return the cache dir that a process with the environment `env` would use.
 
-    As torch/_inductor/runtime/cache_dir_utils.py finds it, but nothing is created:
+    Follows torch/_inductor/runtime/cache_dir_utils.py without creating anything:
     `TORCHINDUCTOR_CACHE_DIR`, else `<temporary folder>/torchinductor_<user>`.
     """
     given = env.get("TORCHINDUCTOR_CACHE_DIR")
@@ -36,7 +36,7 @@ def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def _user(env: Mapping[str, str]) -> str:
-    """`getpass.getuser` for another environment than our own."""
+    """Do what `getpass.getuser` does, for another environment than our own."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         if env.get(name):
             return env[name]
@@ -47,7 +47,7 @@ def _user(env: Mapping[str, str]) -> str:
 
 
 def _temporary_folder(env: Mapping[str, str]) -> str:
-    """`tempfile.gettempdir` for another environment than our own."""
+    """Do what `tempfile.gettempdir` does, for another environment than our own."""
     given = [env[name] for name in ("TMPDIR", "TEMP", "TMP") if env.get(name)]
     for folder in (*given, "/tmp", "/var/tmp", "/usr/tmp"):
         absolute = os.path.abspath(folder)  # noqa: PTH100
@@ -58,17 +58,17 @@ def _temporary_folder(env: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The folders and files below the cache dir `root`."""
+    """The folders and files in the cache dir `root`."""
 
     root: Path
 
     @property
     def autotune(self) -> Path:
-        """One file a system: Inductor's persistent autotune cache."""
+        """Inductor's persistent autotune cache, one file per system."""
         return self.root / "cache"
 
     def cache_file(self, system_hash: str) -> Path:
-        """Return the file of a system. Raises UnsafePath where that cannot be its name."""
+        """Return the file of a system. Raises UnsafePath if the hash cannot be a file name."""
         if not is_file_name(system_hash):
             raise UnsafePath(f"no cache file is called {brief(repr(system_hash), 80)}")
         return self.autotune / system_hash
@@ -83,7 +83,7 @@ class Layout:
 
     @property
     def home(self) -> Path:
-        """Everything of ours."""
+        """The folder of all our files."""
         return self.root / "rocm_tui"
 
     @property
@@ -92,12 +92,12 @@ class Layout:
 
     @property
     def done(self) -> Path:
-        """What was done from the screen, with the commands that do the same."""
+        """The log of actions done from the screen, with their equivalent commands."""
         return self.home / "done.jsonl"
 
     @property
     def sessions(self) -> Path:
-        """Event logs, one a process."""
+        """Event logs, one per process."""
         return self.home / "sessions"
 
     @property
@@ -107,20 +107,20 @@ class Layout:
 
     @property
     def ranks(self) -> Path:
-        """What the ranks of a job chose together, a folder a job."""
+        """Choices agreed by the ranks of a job, one folder per job."""
         return self.home / "ranks"
 
     @property
     def triton(self) -> Path:
-        """Modules of Triton kernels of ours."""
+        """Modules of our Triton kernels."""
         return self.home / "triton"
 
     @property
     def graphs(self) -> Path:
-        """Captured graphs, `ID.py` each, and the caches that their trials work in."""
+        """Captured graphs, each `ID.py`, and the caches of their trials."""
         return self.home / "graphs"
 
     @property
     def trials(self) -> Path:
-        """The private cache dir of the workers that try captured graphs."""
+        """The private cache dir of workers that try captured graphs."""
         return self.graphs / "cache"

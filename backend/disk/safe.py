@@ -1,8 +1,8 @@
-"""Reading and writing below the cache dir without doing harm.
+"""Safe reading and writing in the cache dir.
 
-The cache dir may be shared or belong to somebody else. Whoever can change a folder can put a
-symlink where we are about to write, so such folders are refused; each write is locked and atomic.
-Anything may stand in a file's place: what is no regular file is not read, nor is one without end.
+The cache dir may be shared or belong to another user. Whoever can change a folder can plant a
+symlink where we are about to write, so such folders are refused; each write is locked and atomic. A
+path may lead to anything: only regular files of limited size are read.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from backend.errors import Busy, CacheUnreadable, NotWritable, UnsafePath, brief
 T = TypeVar("T")
 
 MAX_BYTES = 512 << 20
-"""10,000 keys of 30 choices are 29 MB; a file above this is no autotune cache."""
+"""10,000 keys of 30 choices are 29 MB; a file above this limit is not an autotune cache."""
 
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.01
-"""Between two looks at a lock: with longer rests, one of many writers hardly gets its turn."""
+"""Seconds between two attempts to lock; with longer pauses, one of many writers starves."""
 
 
 def check_folder(root: Path, folder: Path, instead: str = OWN_CACHE) -> None:
-    """Raise UnsafePath unless `root` and each folder from there to `folder` are ours alone; it
-    tells what to choose `instead`.
+    """Raise UnsafePath unless `root` and each folder from there to `folder` are ours alone; the
+    message recommends `instead`.
 
-    A folder that does not exist yet is fine: it will be made by us in one that is.
+    A folder that does not exist yet is accepted: we will create it in a safe one.
     """
     for path in (root, *(root.joinpath(*part) for part in _prefixes(folder.relative_to(root)))):
         try:
@@ -49,12 +49,12 @@ def check_folder(root: Path, folder: Path, instead: str = OWN_CACHE) -> None:
 
 
 def check_table(path: Path) -> None:
-    """Raise UnsafePath if writing the table `path`, which may lie anywhere, is unsafe."""
+    """Raise UnsafePath if writing the table `path`, at any location, is unsafe."""
     check_file(path.parent, path, "a copy of the table in a folder of your own")
 
 
 def check_file(root: Path, path: Path, instead: str = OWN_CACHE) -> None:
-    """Raise UnsafePath if writing the file `path` below `root` is unsafe; see `check_folder`."""
+    """Raise UnsafePath if writing the file `path` in `root` is unsafe; see `check_folder`."""
     check_folder(root, path.parent, instead)
     try:
         status = path.lstat()
@@ -71,7 +71,7 @@ def check_file(root: Path, path: Path, instead: str = OWN_CACHE) -> None:
 
 
 def make_folder(root: Path, folder: Path) -> None:
-    """Make `folder` below `root`, safely. Raises UnsafePath or NotWritable."""
+    """Make `folder` in `root`, safely. Raises UnsafePath or NotWritable."""
     check_folder(root, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def make_folder(root: Path, folder: Path) -> None:
 
 
 def lock_of(root: Path, path: Path, locks: Path | None = None) -> Path:
-    """Our lock of the file `path`, see `locked`."""
+    """Return the path of our lock of the file `path`, see `locked`."""
     folder = locks or root / "rocm_tui" / "locks"
     return folder / f"{'-'.join(path.relative_to(root).parts)}.lock"
 
@@ -90,10 +90,10 @@ def lock_of(root: Path, path: Path, locks: Path | None = None) -> Path:
 def locked(
     root: Path, path: Path, seconds: float = LOCK_SECONDS, locks: Path | None = None
 ) -> Iterator[None]:
-    """Hold our lock of the file `path` below `root`. Raises UnsafePath, or Busy after `seconds`.
+    """Hold our lock of the file `path` in `root`. Raises UnsafePath, or Busy after `seconds`.
 
-    All locks lie in `rocm_tui/locks`, so that Inductor's own folders hold nothing of ours, else in
-    `locks`. What a killed holder was preparing is removed.
+    All locks are in `locks`, by default `rocm_tui/locks`, so that Inductor's folders contain
+    nothing of ours. Temporary files of a killed holder are removed.
     """
     from filelock import FileLock, Timeout  # 40 ms to import
 
@@ -117,30 +117,31 @@ def locked(
 
 
 def busy(lock: Path) -> Busy:
-    """The one line for a lock that another process does not let go."""
+    """Return the error for a lock that another process does not release."""
     return Busy(f"another process holds {lock}; end it, or continue it if it is stopped")
 
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace the content of `path` by `data`: temporary file, fsync, rename. Raises NotWritable.
-
-    The caller holds the lock of `path`.
-    """
+    The caller holds the lock of `path`."""
     temporary = temporary_path(path)
     write_temporary(temporary, data, like=path)
+    put_in_place(temporary, path)
+    sync(path.parent)
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Rename a temporary file to `path`, or remove it. Raises NotWritable."""
     try:
         temporary.replace(path)
     except OSError as error:
         remove(temporary)
         raise not_writable(path, error) from error
-    sync(path.parent)
 
 
 def temporary_path(path: Path) -> Path:
-    """Where the holder of the lock of `path` prepares its new content.
-
-    One fixed name, so that what a killed process left behind is reused and never piles up.
-    """
+    """Return the file in which the holder of `path`'s lock prepares new content. The name is fixed,
+    so that leftovers of killed processes are reused and never pile up."""
     return path.with_name(f".{path.name}.rocm_tui.tmp")
 
 
@@ -166,15 +167,14 @@ def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True)
 
 
 def _resemble(descriptor: int, like: os.stat_result) -> None:
-    """Give a file the mode of another one, and its group, where we may."""
+    """Copy a file's mode, and its group if permitted."""
     with contextlib.suppress(PermissionError):
         os.fchown(descriptor, -1, like.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or renames in a folder, durable. File systems that cannot are left
-    alone."""
+    """Make a file's content, or renames in a folder, durable if the file system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -187,7 +187,7 @@ _ELSEWHERE = "choose another folder (of caches: TORCHINDUCTOR_CACHE_DIR)"
 
 
 def not_writable(path: Path, error: OSError) -> NotWritable:
-    """The one line for a write to `path` that failed."""
+    """Return the error for a failed write to `path`."""
     advice = {
         errno.ENOSPC: "the disk is full; make room, then try again",
         errno.EDQUOT: "your disk quota is used up; make room, then try again",
@@ -204,18 +204,18 @@ def _prefixes(relative: Path) -> Iterator[tuple[str, ...]]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file of ours, if it can be."""
+    """Remove one of our files, if possible."""
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 class NotRegular(OSError):
-    """A folder, a pipe or a device stands in the place of a file."""
+    """The path is a folder, a pipe or a device, not a regular file."""
 
 
 class _RegularFile(io.FileIO):
-    """Raises BlockingIOError where FileIO returns None: `/proc/kmsg` looks like a regular file, and
-    has nothing to read for the moment."""
+    """A regular file that raises BlockingIOError where FileIO returns None: `/proc/kmsg` looks like
+    a regular file but may have nothing to read yet."""
 
     def readinto(self, buffer: Any) -> int:
         read: int | None = super().readinto(buffer)
@@ -232,14 +232,13 @@ def _there(read: T | None) -> T:
 
 
 def open_regular(path: Path, follow: bool = False) -> BinaryIO:
-    """The file at `path`, behind a symlink only with `follow`. Raises OSError, and so does reading
-    it."""
+    """Open the file at `path`, behind a symlink only with `follow`. Raises OSError, also later."""
     return io.BufferedReader(_RegularFile(_opened(path, follow)[0]))
 
 
 def _opened(path: Path | str, follow: bool) -> tuple[int, int]:
-    """The descriptor and the size of a regular file. Raises OSError."""
-    # A FIFO in the file's place must not block us.
+    """Return the descriptor and size of a regular file. Raises OSError."""
+    # Opening a FIFO must not block.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
     status = os.fstat(descriptor)
@@ -250,8 +249,8 @@ def _opened(path: Path | str, follow: bool) -> tuple[int, int]:
 
 
 def read_regular(path: Path | str, most: int | None = None, follow: bool = False) -> bytes:
-    """The first bytes of a regular file, all or so many; without a stream, which costs more than a
-    small file. Raises OSError."""
+    """Read a regular file, or its first `most` bytes; without a stream, which costs more than
+    reading a small file. Raises OSError."""
     descriptor, size = _opened(path, follow)
     try:
         return _read(descriptor, size, most)
@@ -263,7 +262,7 @@ _STEP = 1 << 12
 
 
 def _read(descriptor: int, size: int, most: int | None) -> bytes:
-    """Of a file that may grow or shrink meanwhile."""
+    """Read a file that may grow or shrink meanwhile."""
     parts: list[bytes] = []
     at = 0
     while most is None or at < most:
@@ -277,7 +276,7 @@ def _read(descriptor: int, size: int, most: int | None) -> bytes:
 
 
 def read_bytes(path: Path | str, limit: int = MAX_BYTES) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises CacheUnreadable."""
+    """Read a regular file of at most `limit` bytes. Raises CacheUnreadable."""
     with _reading(path):
         descriptor, size = _opened(path, follow=True)
         try:
@@ -292,7 +291,7 @@ def read_bytes(path: Path | str, limit: int = MAX_BYTES) -> bytes:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """The first `size` bytes of a regular file, or what it has. Raises CacheUnreadable."""
+    """Read at most the first `size` bytes of a regular file. Raises CacheUnreadable."""
     with _reading(path):
         return read_regular(path, size, follow=True)
 
@@ -308,7 +307,7 @@ def _reading(path: Path | str) -> Iterator[None]:
 
 
 def load_json(path: Path, data: bytes) -> dict[str, Any]:
-    """The JSON object that `data` holds. Raises CacheUnreadable with the place of the fault."""
+    """Return the JSON object in `data`. Raises CacheUnreadable with the location of the error."""
     try:
         document = json.loads(data)
     except RecursionError as error:
@@ -322,7 +321,7 @@ def load_json(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file. Raises CacheUnreadable where we may not look."""
+    """Return whether the file exists. Raises CacheUnreadable if the folder is not accessible."""
     try:
         return path.exists()
     except OSError as error:

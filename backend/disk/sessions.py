@@ -1,7 +1,7 @@
 """A session's event log: `rocm_tui/sessions/<host>-<pid>-<start>-<random>.jsonl`.
 
-Append-only, one writer a file, so no lock is needed: each event is one `write` of one line. Whoever
-ends a writer ends its log, since the screen shall not wait for more of it.
+Append-only with one writer per file, so no lock is needed: each event is one `write` of one line.
+Whoever ends a writer ends its log, so that the screen does not wait for more.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from backend.wire.events import decode, encode
 
 MAX_LINE = 16 << 20
 MAX_PROBLEMS = 20
-"""Bad lines that are named one by one; the rest is counted."""
+"""The number of bad lines reported individually; the rest is counted."""
 
 
 _TAIL = 1 << 16
 
 
 class EventWriter:
-    """Writes the events of this process. Never raises: `error` says why it stopped.
+    """The writer of this process's events. Never raises: `error` is why it stopped.
 
-    The file is made at the first event and begins with the session. It is locked until this process
-    has ended or closes it, so that a reader sees whether more may come. A forked child that goes on
-    writing gets a file and a session of its own. Safe to use from several threads, and
-    from handlers of signals.
+    The file is created with the first event and begins with the session. It is locked until the
+    process ends or closes it, so that a reader can see whether more may follow. A forked child that
+    continues to write gets its own file and session. Safe to use from several threads and from
+    signal handlers.
     """
 
     def __init__(self, layout: Layout, session: Session, path: Path | None = None) -> None:
@@ -56,14 +56,14 @@ class EventWriter:
         self._late: list[Event] = []
 
     def write(self, event: Event) -> bool:
-        """Append `event`; False if it was not written (then, or earlier, something failed)."""
+        """Append `event`; False if this write, or an earlier one, failed."""
         if os.getpid() != self._pid:
-            # Our copy of the lock may be held by a thread that does not exist in this process.
+            # The lock may be held by a thread that does not exist in this forked process.
             pid = os.getpid()
             session = replace(self.session, id=secrets.token_hex(8), pid=pid, process=identity(pid))
             self._start(session)
         with self._lock:
-            if self._writing:  # a signal's handler came in between, in this thread
+            if self._writing:  # a signal handler interrupted a write in this thread
                 self._late.append(event)
                 return True
             self._writing = True
@@ -105,7 +105,7 @@ class EventWriter:
             descriptor = os.open(self.path, flags, 0o666)
         except OSError as error:
             raise safe.not_writable(self.path, error) from error
-        # Where there are no locks, readers cannot take it either.
+        # On file systems without locks, readers cannot take the lock either.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
@@ -116,7 +116,7 @@ class EventWriter:
             written = os.write(self._descriptor, line)
         except OSError as error:
             raise safe.not_writable(self.path, error) from error
-        if written != len(line):  # what a full disk still took of it
+        if written != len(line):  # the part that fit on a full disk
             raise OSError(f"cannot write {self.path}: the disk is full")
 
     def _stop(self, why: str) -> None:
@@ -130,10 +130,8 @@ class EventWriter:
 
 
 def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
-    """The events of a log and what could not be read of it. Never raises.
-
-    A last line without its end is still being written, or was cut by a kill: it is left out.
-    """
+    """Return the events of a log, and faults for unreadable lines. Never raises. A last line
+    without a newline is still being written, or was cut by a kill: it is left out."""
     events: list[Event] = []
     problems: list[Fault] = []
     bad = 0
@@ -173,8 +171,8 @@ def _file_name(session: Session) -> str:
 
 
 def is_released(path: Path | str) -> bool:
-    """Whether nobody holds the lock of a log: a writer does until it ends, however that happens.
-    False where that cannot be seen."""
+    """Return whether no process holds the log's lock: a writer holds it until it ends in any way.
+    False if locks are not visible."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -189,29 +187,25 @@ def is_released(path: Path | str) -> bool:
 
 
 def end_log(layout: Layout, path: Path) -> bool:
-    """Write `SessionEnded` for a writer that is dead; False if it did so itself, or left no log.
-
-    Raises UnsafePath and NotWritable.
-    """
+    """Write `SessionEnded` for a dead writer; False if it did so itself, or left no log. Raises
+    UnsafePath and NotWritable."""
     if path.parent != layout.sessions or not path.is_file():
         return False
     safe.check_file(layout.root, path)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            tail = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
+            whole, _, torn = tail.rpartition(b"\n")
+            if not torn and _is_end(whole.rpartition(b"\n")[2]):
+                return False
+            line = encode(SessionEnded(time.time())).encode() + b"\n"
+            os.write(descriptor, (b"\n" if torn else b"") + line)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise safe.not_writable(path, error) from error
-    try:
-        size = os.fstat(descriptor).st_size
-        tail = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
-        whole, _, torn = tail.rpartition(b"\n")
-        if not torn and _is_end(whole.rpartition(b"\n")[2]):
-            return False
-        line = encode(SessionEnded(time.time())).encode() + b"\n"
-        os.write(descriptor, (b"\n" if torn else b"") + line)
-    except OSError as error:
-        raise safe.not_writable(path, error) from error
-    finally:
-        os.close(descriptor)
     return True
 
 

@@ -1,9 +1,11 @@
-"""The one rule for folders: what of a cache dir may be written into, and what may be run from it.
+"""The trust rule for folders in a cache dir: which may be written into, and from which code may
+run.
 
-A folder is trusted if it is ours (to read and run: or root's), is no link, and nobody else can put
-or rename anything in it. Paths are opened folder by folder from the cache dir down, each below the
-descriptor of the one above, so that nobody can exchange a folder between the look and the use.
-What lies above the cache dir need not be trusted: others can only put there what is not ours.
+A folder is trusted if it is ours (to read and run: or root's), is no link, and nobody else can
+create or rename anything in it. Paths are opened folder by folder from the cache dir down, each
+relative to the descriptor of its parent, so that nobody can exchange a folder between check and
+use. Folders above the cache dir need not be trusted: others can only put things there that are not
+ours.
 """
 
 from __future__ import annotations
@@ -24,25 +26,26 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 OWN_CACHE = "a cache dir of your own (TORCHINDUCTOR_CACHE_DIR)"
-"""What to take where a folder cannot be trusted."""
+"""The advice when a folder cannot be trusted."""
 
 
 def why_not_written(status: os.stat_result, instead: str = OWN_CACHE) -> str:
-    """Why a folder must not be written into, and what to choose `instead`; or nothing."""
+    """Return why a folder must not be written into, advising `instead`; or an empty string."""
     return _why(status, {os.geteuid()}, instead)
 
 
 def why_not_run(status: os.stat_result) -> str:
-    """Why nothing is loaded or run from a folder, or nothing."""
+    """Return why nothing may be loaded or run from a folder, or an empty string."""
     return _why(status, {os.geteuid(), 0}, OWN_CACHE)
 
 
 @contextlib.contextmanager
 def opened_folder(root: Path, folder: Path, make: bool = False) -> Iterator[int]:
-    """A descriptor of `folder`, from which files may be run; `root` is the cache dir above it.
+    """Yield a descriptor of `folder`, from which files may be run; `root` is the cache dir above
+    it.
 
-    With `make`, folders that are missing are made, for us alone. Raises UnsafePath, and OSError
-    where a folder is missing or cannot be opened.
+    With `make`, missing folders are created with access for us alone. Raises UnsafePath, and
+    OSError if a folder is missing or cannot be opened.
     """
     if make:
         root.mkdir(parents=True, exist_ok=True)
@@ -66,10 +69,8 @@ def opened_folder(root: Path, folder: Path, make: bool = False) -> Iterator[int]
 
 @contextlib.contextmanager
 def opened_file(root: Path, path: Path) -> Iterator[int]:
-    """A descriptor of the regular file `path` below `root`, whose content may be run.
-
-    Raises UnsafePath and OSError.
-    """
+    """Yield a descriptor of a regular file in `root` that may be run. Raises UnsafePath,
+    OSError."""
     with opened_folder(root, path.parent) as folder:
         try:
             descriptor = os.open(path.name, _FILE, dir_fd=folder)
@@ -91,7 +92,7 @@ def opened_file(root: Path, path: Path) -> Iterator[int]:
 
 
 def read_file(root: Path, path: Path) -> bytes:
-    """The content of a file that may be run. Raises UnsafePath and OSError."""
+    """Return the content of a file that may be run. Raises UnsafePath and OSError."""
     with opened_file(root, path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as stream:
         return stream.read()
 
@@ -148,7 +149,7 @@ def _group_writes(status: os.stat_result) -> bool:
 
 
 def _is_private_group(gid: int) -> bool:
-    """A group of the user alone, named after them, as umask 002 systems give everyone."""
+    """Return whether a group is the user's own, named after them, as on systems with umask 002."""
     try:
         user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
     except KeyError:

@@ -1,1 +1,1 @@
-"""Our part of Inductor: hooks in its selector, choices beside its own, and their benchmark."""
+"""Our part of Inductor: hooks in its selector, additional choices, and their benchmark."""

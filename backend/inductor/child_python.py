@@ -1,7 +1,7 @@
-"""Our package in a process that may find nothing else of the environment in which we are installed.
+"""Our package in a child process whose environment may lack ours.
 
-A folder of packages on its path would offer it our torch before its own, and ours of everything
-that its environment lacks.
+Adding a folder of packages to its path would put our torch before its own, and would add our
+versions of everything that its environment lacks.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 from textwrap import indent
 
 PACKAGE = Path(__file__).parents[1]
-"""The folder of `backend`, the one that runs here."""
+"""The folder of the `backend` package that runs here."""
 
 
 def loading(folder: str = repr(str(PACKAGE))) -> str:
-    """Statements after which `import backend` gives the package in `folder`, an expression, unless
-    another `backend` was imported already. They raise ImportError where there is none."""
+    """Return statements after which `import backend` loads the package in `folder`, an expression,
+    unless another `backend` was imported already. They raise ImportError if there is none."""
     return f"""\
 import os, sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -31,7 +31,7 @@ if "backend" not in sys.modules:
 
 
 def importing(module: str, function: str, name: str) -> str:
-    """Python that imports a function of `module` as `name`, in a graph that anyone may run."""
+    """Return Python that imports a function of `module` as `name`, for graphs that anyone runs."""
     statement = f"from {module} import {function} as {name}"
     return f"""\
 try:
@@ -47,19 +47,19 @@ except ImportError:
 
 
 _NOT_HERE = "import sys\nif sys.path[:1] == ['']: del sys.path[0]\n"
-"""Python looks for modules where the user stands first: among sources of torch, maybe."""
+"""Python would look for modules in the current folder first, which may contain torch's sources."""
 
 
 def command(statement: str, *arguments: str) -> list[str]:
-    """A Python of our own kind that runs `statement`, which may import `backend`; `arguments` begin
-    with `sys.argv[2]`."""
+    """Return the command of our own Python that runs `statement`, which may import `backend`;
+    `arguments` begin with `sys.argv[2]`."""
     program = f"{_NOT_HERE}{loading('sys.argv[1]')}{statement}\n"
     return [sys.executable, "-W", "ignore", "-c", program, str(PACKAGE), *arguments]
 
 
-def environment() -> dict[str, str]:
-    """Ours, without what would turn hooks and logs on there: nothing is tuned in it. Packages
-    are found where this process finds them."""
+def child_environment() -> dict[str, str]:
+    """Return our environment without variables that turn on hooks and logs: the child tunes
+    nothing. Packages are found where this process finds them."""
     theirs = ("ROCM_TUI", "TORCH_LOGS", "TORCH_TRACE")
     env = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     env["PYTHONPATH"] = os.pathsep.join(str(Path(path).absolute()) for path in sys.path)

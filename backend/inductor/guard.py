@@ -1,22 +1,21 @@
-"""The boundary between our code and what torch runs: whatever of ours raises, the program is left
-to stock PyTorch, with one line on its stderr.
+"""The boundary between our code and torch: if our code raises, the program is left to stock
+PyTorch, with one line on its stderr.
 
-What stock PyTorch raises goes through untouched, and so does what is no `Exception`: Ctrl-C ends
-what it ended without us. torch enters our code in these places, and nowhere else:
+Errors of stock PyTorch pass through unchanged, and so does anything that is not an `Exception`:
+Ctrl-C ends what it would end without us. torch enters our code only in these places:
 
 - at the end of `import torch`, and after four of its modules: `hooks/activation.py`;
 - when it begins and ends to compile: `hooks/recording.py`;
 - methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
   it: `hooks/selector.py`, `hooks/lookup.py`, `hooks/templates.py`;
 - methods of its tuner of Triton kernels, each with `beside` in it: `hooks/inductor_kernels.py`;
-- methods of Triton's own tuner, each of which calls stock and hears of it in `quietly`:
+- methods of Triton's own tuner, each of which calls the stock method and observes it in `quietly`:
   `hooks/triton_autotune.py`;
-- what compiles one graph, with `beside` in it, and what runs a compiled graph, in a closure that
-  does nothing else than to call it, but for samples that catch what they raise: `hooks/graphs.py`,
-  `hooks/calls.py`;
-- what is hung onto its objects (`watch_...` in `torch/`): callers give it `shielded` functions;
+- the compilation of a graph, with `beside` in it, and the call of a compiled graph, in a closure
+  that only calls it, except for samples, which catch errors: `hooks/graphs.py`, `hooks/calls.py`;
+- callbacks attached to its objects (`watch_...` in `torch/`): callers pass `shielded` functions;
 - our choices and their buffers: `hip/caller.py`, which tries each before it is offered;
-- its scheduling, of which ours is a subclass: `hip/scheduling.py`.
+- its scheduling, which ours subclasses: `hip/scheduling.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _listeners: list[Callable[[], Callable[[str], None] | None]] = []
 
 
 class Stock:
-    """A method of stock PyTorch, and what came of its last call."""
+    """A method of stock PyTorch, and the outcome of its last call."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
@@ -58,7 +57,7 @@ class Stock:
         return self.result
 
     def theirs(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function of torch or of the program: what it raises is none of our failures."""
+        """Call a function of torch or of the program: its errors are not our failures."""
         try:
             return function(*args, **kwargs)
         except BaseException as error:
@@ -67,11 +66,11 @@ class Stock:
 
 
 def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`ours(stock, *args)`, where `stock` is the method that `ours` stands in for.
+    """Call `ours(stock, *args)`, where `stock` is the method that `ours` replaces.
 
-    Where `ours` raises, the hooks step aside, and the result is that of its call of `stock`; if
-    there was none, that of `stock(*args)`. An error with a true attribute `intended` is no failure,
-    nor is what a signal's handler of the program raises meanwhile.
+    If `ours` raises, the hooks step aside, and the result is that of its call of `stock`, or, if it
+    made none, of `stock(*args)`. An error with a true attribute `intended` is not a failure, nor is
+    an error raised meanwhile by the program's signal handler.
     """
     if _aside is not None:
         return method(*args, **kwargs)
@@ -87,8 +86,8 @@ def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **k
             theirs = None
         step_aside(error)
     finally:
-        # An error leads to this frame: were it kept, what its frames hold, tensors too, would live
-        # on until the garbage collector comes.
+        # The error refers to this frame: a cycle would keep its frames' tensors alive until the
+        # next garbage collection.
         stock.error = None
     if theirs is not None:
         try:
@@ -101,7 +100,7 @@ def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **k
 
 
 def _raise_as_it_was(error: BaseException) -> NoReturn:
-    """Whatever is being handled where it is raised again."""
+    """Raise the error again, whatever is being handled there."""
     context = error.__context__
     try:
         raise error
@@ -111,10 +110,8 @@ def _raise_as_it_was(error: BaseException) -> NoReturn:
 
 
 class Entrance:
-    """A method of torch's in a class of ours: who calls it gets `ours(stock, ...)`, by `beside`.
-
-    `ours` is the name of another method of the class.
-    """
+    """A method of torch's in a class of ours: a call runs `ours(stock, ...)`, through `beside`.
+    `ours` is the name of another method of the class."""
 
     def __init__(self, ours: str) -> None:
         self._ours = ours
@@ -129,7 +126,7 @@ class Entrance:
 
 
 def step_aside(error: Exception) -> None:
-    """Leave everything to stock PyTorch from now on; said once a process."""
+    """Leave everything to stock PyTorch from now on; reported once per process."""
     global _aside
     if _aside is not None:
         return
@@ -143,15 +140,14 @@ def step_aside(error: Exception) -> None:
 
 
 def when_aside(listener: Callable[[str], None]) -> None:
-    """Call `listener` with the reason once the hooks step aside; a method only while its object
-    lives."""
+    """Call `listener` with the reason when the hooks step aside, if its object still lives."""
     held = weakref.WeakMethod(listener) if inspect.ismethod(listener) else lambda: listener
-    _listeners[:] = [known for known in _listeners if known() is not None]
+    _listeners[:] = [reference for reference in _listeners if reference() is not None]
     _listeners.append(held)
 
 
 def is_aside() -> bool:
-    """Whether the hooks have stepped aside."""
+    """Return whether the hooks have stepped aside."""
     return _aside is not None
 
 
@@ -160,7 +156,7 @@ _failed: set[str] = set()
 
 @contextlib.contextmanager
 def quietly(what: str) -> Iterator[None]:
-    """Something that the program can do without: if it fails, one line says `what`, once."""
+    """Run code that the program does not depend on: if it fails, one line reports `what`, once."""
     try:
         yield
     except Exception as error:
@@ -171,7 +167,7 @@ def quietly(what: str) -> Iterator[None]:
 
 
 def shielded(what: str, action: Callable[..., None]) -> Callable[..., None]:
-    """`action` as a callback that never raises."""
+    """Return `action` as a callback that never raises."""
 
     @functools.wraps(action, updated=())
     def called(*args: Any) -> None:
@@ -182,7 +178,7 @@ def shielded(what: str, action: Callable[..., None]) -> Callable[..., None]:
 
 
 def failure_text(error: Exception) -> str:
-    """What was raised and where in our code: all that a person can report."""
+    """Return the error and its location in our code, for a bug report."""
     frames = [name for file, name in _frames(error) if file.startswith(_OURS)]
     where = f" in {frames[-1]}" if frames else ""
     text = " ".join(str(error).split())[:200]
@@ -190,7 +186,7 @@ def failure_text(error: Exception) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """What somebody else raised, in one line. A C++ compiler's first `error:` line says most."""
+    """Return a foreign error in one line; for a C++ compiler its first `error:` line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = next((line for line in lines if " error: " in line), None)
     text = telling or " ".join(lines[:2])
@@ -198,7 +194,7 @@ def describe(error: BaseException) -> str:
 
 
 def pass_on_if_a_handlers(error: Exception) -> None:
-    """What a signal's handler of the program raised into our code is the program's own."""
+    """Raise the error if the program's signal handler raised it in our code."""
     theirs = from_a_handler(error)
     try:
         if theirs is not None:
@@ -208,8 +204,7 @@ def pass_on_if_a_handlers(error: Exception) -> None:
 
 
 def is_intended(error: BaseException) -> bool:
-    """Whether it is no failure of ours, or is made of one by torch, which wraps what a lowering
-    raises."""
+    """Return whether an error is not our failure, or torch's wrapper of one, as in a lowering."""
     wrapped: BaseException | None = error
     for _ in range(8):  # a chain may be a circle
         if wrapped is None:
@@ -221,7 +216,7 @@ def is_intended(error: BaseException) -> bool:
 
 
 def raised_by_us(error: BaseException) -> bool:
-    """Whether the innermost code that is not Python's own library is ours."""
+    """Return whether the innermost code outside of Python's own library is ours."""
     if is_intended(error):
         return False
     for file, _ in reversed(_frames(error)):
@@ -232,7 +227,7 @@ def raised_by_us(error: BaseException) -> bool:
 
 
 def _frames(error: BaseException) -> list[tuple[str, str]]:
-    """File and `file.py:line` of each frame, the innermost last."""
+    """Return file and `file.py:line` of each frame, the innermost last."""
     frames = []
     trace = error.__traceback__
     while trace is not None:
@@ -246,16 +241,16 @@ _said: set[str] = set()
 
 
 def say(line: str) -> None:
-    """One line on stderr, whatever state stderr is in."""
+    """Print one line on stderr, whatever state stderr is in."""
     try:
         sys.stderr.write(f"rocm-tui: {brief(line, 400)}\n")
         sys.stderr.flush()
-    except Exception as error:  # the program may have put anything there, which may raise anything
+    except Exception as error:  # the program may have replaced stderr with anything
         pass_on_if_a_handlers(error)
 
 
 def say_once(line: str) -> None:
-    """The same line is told once a process."""
+    """Print a line once per process."""
     if line not in _said:
         _said.add(line)
         say(line)

@@ -1,8 +1,8 @@
-"""Configs of one Triton kernel, sampled again and again on copies of what it is launched with.
+"""Configs of one Triton kernel, sampled repeatedly on copies of its launch arguments.
 
-Nothing of the program's is written: each launch has memory of ours, in which stands, before every
-sample, what stood in the arguments. All that is known of a kernel is what it changes there: that is
-compared between the configs bit by bit.
+The program's memory is never written: each launch has memory of ours, which before every sample is
+reset to the arguments' content. The only observable result of a kernel is what it changes there:
+that is compared between the configs bit by bit.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _PLAIN = (bool, int, float, str, type(None), torch.dtype)
 _OF_TRITON = ("dtype", "constexpr", "JITFunction", "pointer_type")
 """Constants that a kernel is compiled with."""
 _KEPT = 3
-"""Copies of all arguments that are there at once, at least: as given, of one run, of another."""
+"""The minimum number of copies of all arguments: as given, after one run, after another."""
 
 
 class NotSampled(Exception):
-    """A kernel cannot be launched again beside its program; one line says why."""
+    """A kernel cannot be launched again beside its program; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigLaunch:
-    """How a config is launched, with the arguments that the kernel was called with. `prepare` is
-    what its tuner does to them before each launch; it is not timed."""
+    """How a config is launched with the kernel's arguments. `prepare` is the tuner's preparation
+    before each launch, which is not timed."""
 
     launch: Callable[..., object]
     prepare: Callable[..., object] | None = None
@@ -60,13 +60,13 @@ class ConfigLaunch:
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a kernel was called with, the tensors in it taken out."""
+    """The arguments of a kernel's call, with the tensors taken out."""
 
     positional: Sequence[Any]
     named: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises NotSampled for what cannot be copied."""
+        """Raise NotSampled if an argument cannot be copied."""
         for name, value in [*enumerate(self.positional), *self.named.items()]:
             if (why := _why_not_copied(value)) is not None:
                 raise NotSampled(f"argument {name} is {why}")
@@ -117,18 +117,18 @@ class _View:
     offset: int
 
     def of(self, memory: Sequence[Tensor]) -> Tensor:
-        whole = numbers(memory[self.place], self.dtype)
+        whole = as_numbers(memory[self.place], self.dtype)
         return whole.as_strided(self.size, self.stride, whole.storage_offset() + self.offset)
 
 
-def numbers(memory: Tensor, dtype: torch.dtype) -> Tensor:
+def as_numbers(memory: Tensor, dtype: torch.dtype) -> Tensor:
     """Return bytes as numbers, without the rest at their end."""
     size = dtype.itemsize
     return memory[: memory.numel() // size * size].view(dtype)
 
 
 def views_of(tensors: Sequence[Tensor]) -> tuple[list[_View], list[Tensor]]:
-    """Return the view of each tensor, and the memories as bytes; shared memory is one of them."""
+    """Return the view of each tensor, and the memories as bytes, of which tensors may share one."""
     places: dict[tuple[int, int], int] = {}
     memory: list[Tensor] = []
     views: list[_View] = []
@@ -153,18 +153,18 @@ class _Copy:
     def __init__(
         self, arguments: Arguments, views: Sequence[_View], memory: Sequence[Tensor]
     ) -> None:
-        """Raises OutOfMemoryError."""
-        self.memory = [_aligned_copy(one) for one in memory]
+        """Copy the memory. Raises OutOfMemoryError."""
+        self.memory = [_aligned_copy(each) for each in memory]
         self.tensors = [view.of(self.memory) for view in views]
         self.arguments = arguments.holding(self.tensors)
 
-    def restore(self, made: _Copy, places: Sequence[int]) -> None:
+    def restore(self, original: _Copy, places: Sequence[int]) -> None:
         for at in places:
-            self.memory[at].copy_(made.memory[at])
+            self.memory[at].copy_(original.memory[at])
 
 
 def _aligned_copy(memory: Tensor) -> Tensor:
-    """As far from a multiple of 64 bytes as the original: kernels rely on that."""
+    """Copy with the original's distance from a multiple of 64 bytes, which kernels rely on."""
     shift = memory.data_ptr() % 64
     return bytes_at_random_offset(memory.numel() + shift, memory.device)[shift:].copy_(memory)
 
@@ -172,8 +172,8 @@ def _aligned_copy(memory: Tensor) -> Tensor:
 class KernelBench(Sampler):
     """The configs by hash, for a kernel with these arguments.
 
-    `given` is put in place of what stands in a tensor by now, by its place among the tensors: what
-    the kernel has changed since it was called. Raises NotSampled where there is too little memory.
+    `given` replaces the current content of tensors by their content at the kernel's call, by tensor
+    index. Raises NotSampled if there is too little memory.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class KernelBench(Sampler):
         tensors = arguments.tensors
         device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
         self._views, memory = views_of(tensors)
-        size = sum(one.numel() for one in memory)
+        size = sum(each.numel() for each in memory)
         if size * _KEPT > free_bytes(device) // FREE_SHARE:
             raise NotSampled(
                 f"its arguments are {size >> 20:,} MiB, and there is no memory for copies of them"
@@ -195,17 +195,17 @@ class KernelBench(Sampler):
         self._launches = launches
         self._size = size
         self._arguments = arguments
-        self._made = _Copy(arguments, self._views, memory)
+        self._original = _Copy(arguments, self._views, memory)
         for at, values in (given or {}).items():
-            self._made.tensors[at].copy_(values)
+            self._original.tensors[at].copy_(values)
         self._written: list[int] = []
         self._first: dict[int, Tensor] | None = None
         self.first = ""
-        """The config whose output was seen first."""
+        """The config whose output was computed first."""
         self._places: list[_Copy] = []
-        self.apart: dict[str, float] = {}
-        """How far a config's numbers are from those of the first that was seen, by the largest of
-        them, where it is not the same bits."""
+        self.distances: dict[str, float] = {}
+        """The largest difference of each config's numbers from the first config's, relative to the
+        largest number, unless the bits are equal."""
         self.set_reference(float(1 << 24))
 
     @property
@@ -217,10 +217,10 @@ class KernelBench(Sampler):
         return tuple(self._launches)
 
     def _copy(self) -> _Copy:
-        return _Copy(self._arguments, self._views, self._made.memory)
+        return _Copy(self._arguments, self._views, self._original.memory)
 
     def output_of(self, hash: str) -> OutputSample:
-        """Return what a config makes of the arguments. Raises ChoiceBroke."""
+        """Return the output of a config. Raises ChoiceBroke."""
         self._places = []
         return self._guarded(hash, lambda: self._output_of(hash))
 
@@ -231,28 +231,30 @@ class KernelBench(Sampler):
         before()
         run()
         self._timer.wait()
-        changed = [at for at in every if not torch.equal(copy.memory[at], self._made.memory[at])]
+        changed = [
+            at for at in every if not torch.equal(copy.memory[at], self._original.memory[at])
+        ]
         self._written = sorted({*self._written, *changed})
         first = {at: copy.memory[at].clone() for at in changed}
         self._check_steady(hash, run, copy, first)
         runs = same = 1
         while runs < OUTPUT_RUNS and (runs < 2 or time.monotonic() < end):
-            copy.restore(self._made, every)
+            copy.restore(self._original, every)
             before()
             run()
             self._timer.wait()
-            expected = {**dict(enumerate(self._made.memory)), **first}
+            expected = {**dict(enumerate(self._original.memory)), **first}
             right = all(torch.equal(copy.memory[at], expected[at]) for at in every)
             runs, same = runs + 1, same + right
         if self._first is None:
             self.first, self._first = hash, first
-        elif (apart := self._distance(first, self._first)) is not None:
-            self.apart[hash] = apart
+        elif (distance := self._distance(first, self._first)) is not None:
+            self.distances[hash] = distance
         return OutputSample(_digest(first), runs, same)
 
     def _check_steady(self, hash: str, run: Run, copy: _Copy, first: Mapping[int, Tensor]) -> None:
-        """Hot calls follow each other in the same memory: whole numbers that change each time would
-        leave their bounds. Raises ChoiceBroke."""
+        """Check a kernel whose hot calls repeat in the same memory: integers that change each time
+        would leave their bounds. Raises ChoiceBroke."""
         if self._timer.cold:
             return
         run()
@@ -266,23 +268,23 @@ class KernelBench(Sampler):
                 raise ChoiceBroke(hash, what)
 
     def _distance(self, given: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> float | None:
-        """Return the largest relative difference; None where the bits are the same."""
+        """Return the largest relative difference; None if the bits are equal."""
         if given.keys() == other.keys() and all(torch.equal(given[at], other[at]) for at in given):
             return None
         worst = 0.0
         for view in self._views:
             if view.dtype.is_floating_point and view.dtype.itemsize > 1:
                 ours, theirs = (
-                    numbers(state.get(view.place, self._made.memory[view.place]), view.dtype)
+                    as_numbers(state.get(view.place, self._original.memory[view.place]), view.dtype)
                     for state in (given, other)
                 )
                 worst = max(worst, _relative(ours.float(), theirs.float()))
         return worst
 
-    # What rounds ask for
+    # The `rounds.Bench` interface
 
     def _start(self, hashes: Sequence[str]) -> None:
-        self._places = []  # their memory can be used again
+        self._places = []  # frees their memory
         self._places = self._copied(self._copy)
         for hash in hashes:
             self._guarded(hash, functools.partial(self._warmed, hash))
@@ -312,12 +314,12 @@ class KernelBench(Sampler):
         return functools.partial(self._launches[hash].launch, *given.positional, **given.named)
 
     def _before(self, hash: str, places: Sequence[_Copy]) -> Run:
-        """Puts back what the kernel has changed, and does what its tuner does."""
+        """Return a function that reverts the kernel's changes, and runs the tuner's preparation."""
         prepare = self._launches[hash].prepare
 
         def before() -> None:
             for place in places:
-                place.restore(self._made, self._written)
+                place.restore(self._original, self._written)
                 if prepare is not None:
                     place.arguments.call(prepare)
 
@@ -328,19 +330,19 @@ class KernelBench(Sampler):
             return action()
         except ChoiceBroke:
             raise
-        except Exception as error:  # whatever a kernel raises is the end of this config alone
+        except Exception as error:  # an error ends only this config
             text = " ".join(str(error).split())[:300]
             raise ChoiceBroke(hash, f"{type(error).__name__}: {text}") from error
 
 
-def _relative(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference over the largest number; infinite if others are not finite."""
-    finite = one.isfinite()
-    if not torch.equal(finite, other.isfinite()):
+def _relative(first: Tensor, second: Tensor) -> float:
+    """Return the largest difference over the largest number; infinite if finiteness differs."""
+    finite = first.isfinite()
+    if not torch.equal(finite, second.isfinite()):
         return float("inf")
-    one, other = one[finite], other[finite]
-    largest = float(other.abs().max()) if other.numel() else 0.0
-    return float((one - other).abs().max()) / largest if largest else 0.0
+    first, second = first[finite], second[finite]
+    largest = float(second.abs().max()) if second.numel() else 0.0
+    return float((first - second).abs().max()) / largest if largest else 0.0
 
 
 def _digest(changed: Mapping[int, Tensor]) -> bytes:
@@ -351,13 +353,13 @@ def _digest(changed: Mapping[int, Tensor]) -> bytes:
 
 
 NEAR = 0.1
-"""So much slower than the best a config may have been, and be worth it."""
+"""A config may have been slower than the best by this share and still be worth measuring."""
 MOST = 8
 
 
 def worth_measuring(times: Mapping[str, float]) -> list[str]:
-    """The configs, by their hashes, that may be the fastest as far as single times tell: those near
-    the best, two in any case, MOST at most."""
+    """Return the hashes of configs that may be the fastest, judging by single times: those near the
+    best, at least two, at most MOST."""
     ranked = sorted(times, key=times.__getitem__)
     least = times[ranked[0]] if ranked else 0.0
     near = [hash for hash in ranked if times[hash] <= least * (1 + NEAR)]
@@ -365,7 +367,7 @@ def worth_measuring(times: Mapping[str, float]) -> list[str]:
 
 
 class NoConfigRuns(Exception):
-    """None of the configs can be launched; one line says why."""
+    """No config can be launched; the message is one line."""
 
 
 def measure_kernel(
@@ -376,39 +378,45 @@ def measure_kernel(
     budget: float,
     failed: Mapping[str, str],
 ) -> Measurement:
-    """Measure the configs of `bench` for about `budget` seconds; `names` by hash, of those too that
-    have `failed` already. Raises NoConfigRuns."""
-    found: dict[str, OutputSample] = {}
+    """Measure the configs of `bench` for about `budget` seconds; `names` by hash, including those
+    in `failed`. Raises NoConfigRuns."""
+    samples: dict[str, OutputSample] = {}
     broken = dict(failed)
     gpu = bench.device.type != "cpu"
     with torch.cuda.device(bench.device) if gpu else contextlib.nullcontext():
         for hash in bench.hashes:
             try:
-                found[hash] = bench.output_of(hash)
+                samples[hash] = bench.output_of(hash)
             except ChoiceBroke as error:
                 broken[hash] = error.reason
         rounds = Rounds([])
-        if found:
+        if samples:
             end = time.monotonic() + budget
-            rounds = measure(bench, list(found), end, lambda rounds, seconds: None)
+            rounds = measure(bench, list(samples), end, lambda rounds, seconds: None)
     rounds.failed.update(broken)
     if not rounds.standings:
         hash, reason = next(iter(rounds.failed.items()))
         raise NoConfigRuns(f"none of the configs can be run; {names.get(hash, hash)}: {reason}")
-    if gpu:  # the thread sleeps until the device is done
+    if gpu:  # on a GPU the thread sleeps until the device is done
         rounds.signs = replace(rounds.signs, cpu_seconds=None)
-    outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
-    apart = tuple(_apart(bench, names, rounds.hashes))
-    return measurement_of(key, rounds, names, session, outputs, bench.caches, apart)
+    outputs = outputs_of(samples, [standing.hash for standing in rounds.standings])
+    differing = tuple(_differing_results(bench, names, rounds.hashes))
+    return measurement_of(key, rounds, names, session, outputs, bench.caches, differing)
 
 
-def _apart(bench: KernelBench, names: Mapping[str, str], hashes: Sequence[str]) -> list[str]:
-    """Nobody knows which of them is nearer to the exact result."""
+def _differing_results(
+    bench: KernelBench, names: Mapping[str, str], hashes: Sequence[str]
+) -> list[str]:
+    """Return sentences about configs with different results; which is more exact is unknown."""
     first = names.get(bench.first, "")
     sentences = []
     for hash in hashes:
-        if (apart := bench.apart.get(hash)) is not None:
-            far = "numbers that are not finite" if apart == float("inf") else f"up to {apart:.1e}"
-            of = "" if apart == float("inf") else " of the largest number"
+        if (distance := bench.distances.get(hash)) is not None:
+            far = (
+                "numbers that are not finite"
+                if distance == float("inf")
+                else f"up to {distance:.1e}"
+            )
+            of = "" if distance == float("inf") else " of the largest number"
             sentences.append(f"{names[hash]} differs from {first} by {far}{of}")
     return sentences

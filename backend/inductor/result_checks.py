@@ -1,10 +1,9 @@
-"""Check the result of a choice: how far off it may be, by what rounding explains, else beside
-ATen's.
+"""Checks of a choice's result: its error against the bound of rounding, else against ATen's result.
 
-A choice is *wrong*, and not measured, where no rounding at all explains its result: by Cauchy and
-Schwarz the terms of a dot product are bound by the lengths of row and column, and each rounding by
-the type that the factors have (`Truth`). What is not wrong may still be *beyond* what sums in
-float32 lose, element by element (`Exact`): terms that were left out, sums in a narrower type.
+A choice is *wrong*, and not measured, if no rounding explains its result: by Cauchy and Schwarz the
+terms of a dot product are bounded by the lengths of row and column, and each rounding by the type
+of the factors (`Truth`). A result that is not wrong may still be *beyond* the errors of float32
+sums, element by element (`Exact`): missing terms, sums in a narrower type.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ COARSE = {"high": 2.0**-9, "medium": 2.0**-6}
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The true values of the rows `rows`, and how far off each may be."""
+    """The true values of the rows `rows`, and the allowed error of each."""
 
     values: Tensor
     allowed: Tensor
     rows: slice
     partial: Tensor | None = None
-    """How far off PyTorch's own kernel may be, since it rounds partial sums."""
+    """The additional error of PyTorch's own kernel, which rounds partial sums."""
 
     def check(self, result: Tensor) -> None:
-        """Raises WrongResult."""
+        """Raise WrongResult if the result has a larger error."""
         if result.shape[:-2] != self.values.shape[:-2] or result.shape[-1] != self.values.shape[-1]:
             raise WrongResult(f"wrong result: its shape is {tuple(result.shape)}")
         if result.is_floating_point() and (bad := int((~result.isfinite()).sum())):
@@ -71,8 +70,8 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """What is asked of every choice: the op, its precision, and what its inputs do not tell: a
-    convolution's options, the sizes of the result, what is done with it at last."""
+    """The specification of every choice: the op, its precision, and properties that its inputs
+    lack: a convolution's options, the sizes of the result, the pointwise function applied last."""
 
     op: str
     precision: str
@@ -82,50 +81,52 @@ class OpSpec:
 
     @property
     def result(self) -> torch.dtype | None:
-        """The type of the result, where it was recorded."""
+        """The recorded type of the result."""
         words = dict(self.given).get("out_dtype") or dict(self.given).get("output_dtype")
-        found = getattr(torch, str(words[0]), None) if words else None
-        return found if isinstance(found, torch.dtype) else None
+        dtype = getattr(torch, str(words[0]), None) if words else None
+        return dtype if isinstance(dtype, torch.dtype) else None
 
     @property
     def adds_up(self) -> bool:
-        """Whether the library adds its result to an input, so that each call gives another."""
+        """Whether the library adds its result to an input, so that results change."""
         return dict(self.given).get("binary_post_op") == ("sum",)
 
     @property
     def activation(self) -> str:
-        """The activation of the op; what `linear_binary` does is none."""
+        """The activation of the op; `linear_binary`'s function is not one."""
         return "none" if self.op == "linear_binary" else self.pointwise
 
 
-def true_product(asked: OpSpec, inputs: Sequence[Tensor]) -> Truth:
+def true_product(spec: OpSpec, inputs: Sequence[Tensor]) -> Truth:
     """Return the true result of these inputs. Raises NoReference, and whatever torch raises."""
-    if asked.op in CONVOLUTIONS and asked.given:
-        return _true_convolution(asked, inputs)
-    if asked.op.startswith("qlinear"):
-        return _true_quantized(asked, inputs)
-    activation = activation_of(asked.activation)
-    sums = sums_of(asked.op, inputs, asked.pointwise)
+    if spec.op in CONVOLUTIONS and spec.given:
+        return _true_convolution(spec, inputs)
+    if spec.op.startswith("qlinear"):
+        return _true_quantized(spec, inputs)
+    activation = activation_of(spec.activation)
+    sums = sums_of(spec.op, inputs, spec.pointwise)
     wide, rows = _wide(inputs[0]), ALL
-    if (one := sums.whole) is not None and inputs[0].device.type == "cpu":
-        rows = slice(None, None, step(one.first.a.shape, one.columns, true_results.MOST_OPERATIONS))
+    if (whole := sums.whole) is not None and inputs[0].device.type == "cpu":
+        rows = slice(
+            None, None, step(whole.first.a.shape, whole.columns, true_results.MOST_OPERATIONS)
+        )
     with torch.no_grad(), exact_sums():
         parts = [_values_and_terms(part, rows, wide) for part in sums.parts]
         values, terms = (sums.joined(list(part)) for part in zip(*parts, strict=True))
-    dtype = asked.result or sums.parts[0].dtype
+    dtype = spec.result or sums.parts[0].dtype
     if activation is not None:
         terms = activation.off(values, terms)
         values = activation.function(values)
     coarse = max(part.coarse for part in sums.parts)
-    return _truth(values, terms, rows, dtype, asked.precision, coarse)
+    return _truth(values, terms, rows, dtype, spec.precision, coarse)
 
 
-def _true_quantized(asked: OpSpec, inputs: Sequence[Tensor]) -> Truth:
-    """A result of whole numbers may be rounded to either side where it lies in the middle."""
-    dtype, given = asked.result, dict(asked.given)
+def _true_quantized(spec: OpSpec, inputs: Sequence[Tensor]) -> Truth:
+    """Return the true quantized values; a value in the middle may be rounded to either side."""
+    dtype, given = spec.result, dict(spec.given)
     if dtype is None:
-        raise NoReference(f"nothing tells the type of the result of {asked.op}")
-    values, terms = true_results.quantized_values(asked.op, inputs, given)
+        raise NoReference(f"the result type is unknown for {spec.op}")
+    values, terms = true_results.quantized_values(spec.op, inputs, given)
     if dtype.is_floating_point:
         return _truth(values, terms, ALL, dtype, "highest")
     scale, zero = (float(given[f"output_{name}"][0]) for name in ("scale", "zero_point"))
@@ -152,11 +153,11 @@ def _values_and_terms(part: Sum, rows: slice, wide: torch.dtype) -> tuple[Tensor
     return values, terms
 
 
-def _true_convolution(asked: OpSpec, inputs: Sequence[Tensor]) -> Truth:
-    """Libraries take TF32 for float32, whatever the precision of products is."""
-    conv = true_results.convolution_of(asked.op, asked.given, asked.sizes)
+def _true_convolution(spec: OpSpec, inputs: Sequence[Tensor]) -> Truth:
+    """Return the true values of a convolution, for which libraries use TF32 in any precision."""
+    conv = true_results.convolution_of(spec.op, spec.given, spec.sizes)
     with torch.no_grad():
-        values, terms = true_results.convolution_values(conv, inputs, asked.given)
+        values, terms = true_results.convolution_values(conv, inputs, spec.given)
     precision = "high" if inputs[0].is_cuda else "highest"
     truth = _truth(values, terms, ALL, inputs[0].dtype, precision)
     partial = _partial_sums(replace(conv, sizes=tuple(values.shape)), inputs)
@@ -166,19 +167,19 @@ def _true_convolution(asked: OpSpec, inputs: Sequence[Tensor]) -> Truth:
 
 
 def _partial_sums(conv: true_results.Convolution, inputs: Sequence[Tensor]) -> Tensor | None:
-    """How far off a result may be of PyTorch's own kernel, which rounds partial sums to the type of
-    the inputs, without the last rounding. None where no such kernel runs. Raises NoReference."""
-    one = inputs[0]
-    if one.is_cuda or one.dtype not in (torch.float16, torch.bfloat16):
+    """Return the additional error of PyTorch's own kernel, which rounds partial sums to the type of
+    the inputs, without the last rounding. None if no such kernel runs. Raises NoReference."""
+    factor = inputs[0]
+    if factor.is_cuda or factor.dtype not in (torch.float16, torch.bfloat16):
         return None
-    if onednn_takes(one.dtype) and not conv.large_output_padding:
+    if onednn_takes(factor.dtype) and not conv.large_output_padding:
         return None
     with torch.no_grad():
-        found = conv.partial_sums(*inputs[:2])
-    if found is None:
+        sums = conv.partial_sums(*inputs[:2])
+    if sums is None:
         return None
-    sizes, counts = found
-    kind = torch.finfo(one.dtype)
+    sizes, counts = sums
+    kind = torch.finfo(factor.dtype)
     roundings = (counts - 1).clamp_min(0).to(torch.float64)
     lost = roundings * kind.eps / 2
     if not bool((lost < 1).all()):
@@ -195,7 +196,7 @@ def _truth(
     precision: str,
     coarse: float = 0.0,
 ) -> Truth:
-    """`values` are in a wider type than `dtype`, in which choices compute."""
+    """Build the truth; `values` are in a wider type than `dtype`, in which choices compute."""
     wide = values.dtype
     if 0 in values.shape:
         return Truth(values, values, rows)
@@ -219,7 +220,7 @@ def step(shape: Sequence[int], columns: int, most: float) -> int:
 
 
 class exact_sums:
-    """Full float32 products on a GPU, whatever the op's own precision is."""
+    """A context with full float32 products on a GPU, whatever the op's own precision is."""
 
     def __enter__(self) -> None:
         self._was = torch.get_float32_matmul_precision()
@@ -232,23 +233,23 @@ class exact_sums:
 
 
 _GPU_OPERATIONS = 4e11
-"""Of the product in float64 on a GPU: a third of a second where that type is slowest."""
+"""Operations of the float64 product on a GPU: a third of a second for the slowest type."""
 
 _CHUNK = 1 << 22
-"""Elements that are compared at once: in 32 MiB, three times."""
+"""Elements that are compared at once: 32 MiB, three times."""
 
 _FEW = 16
-"""Roundings beside those of the terms: partial sums that are added up, a scale."""
+"""Roundings beside those of the terms: adding partial sums, a scale."""
 
 _FP8_SUMS = (2.0**-13, 256)
-"""Hopper's sums of fp8 have 14 bits ("DeepSeek-V3 Technical Report", 2024, 3.3.2), of as many terms
-at most before they are added up in float32."""
+"""Hopper's fp8 sums have 14 bits ("DeepSeek-V3 Technical Report", 2024, 3.3.2), with at most as
+many terms before they are added in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Of `compared` elements `beyond` are further off than rounding explains, the worst one by
-    `excess` times what is allowed."""
+    """Of `compared` elements, `beyond` have a larger error than rounding explains, the worst by
+    `excess` times the tolerance."""
 
     compared: int
     beyond: int
@@ -257,26 +258,26 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """The elements `part` of the result in float64, and how far `off` each sum may be.
+    """The elements `part` of the result in float64, and the error bound `off` of each sum.
 
-    A sum of `k` products in any order is off by at most `gamma(k) |a| |b|`, element by element
-    (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed. 2002, 3.1 and 3.5, equations
-    3.5 and 3.13). Then the value is rounded to the type of the result (theorem 2.2).
+    A sum of `k` products in any order has an error of at most `gamma(k) |a| |b|`, element by
+    element (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed. 2002, 3.1 and 3.5,
+    equations 3.5 and 3.13). Then the value is rounded to the type of the result (theorem 2.2).
     """
 
     values: Tensor
     off: Tensor
     part: tuple[slice | EllipsisType, ...] = (ALL,)
     lost: float = 0.0
-    """By how much of the sizes of their terms the sums are off."""
+    """The additional error of sums, relative to the magnitude of their terms."""
     activation: str = "none"
     """The activation that was applied already."""
     partial: Tensor | None = None
-    """How much further off PyTorch's own kernel may be, since it rounds partial sums."""
+    """The additional error of PyTorch's own kernel, which rounds partial sums."""
 
     def of_library(self) -> Exact | None:
-        """What holds for PyTorch's own kernel; None where a result of zeros would be as good for
-        most elements, so that nothing can be said."""
+        """Return the bound for PyTorch's own kernel; None if a result of zeros would satisfy it for
+        most elements, so that it proves nothing."""
         if self.partial is None:
             return self
         # Sums that are off themselves are rounded, so that `off` counts again, and so it does for
@@ -288,7 +289,7 @@ class Exact:
         return replace(self, off=off, partial=None)
 
     def distance(self, result: Tensor) -> Distance:
-        """Return how far off a result of the right shape is; a NaN is beyond."""
+        """Return the error of a result of the right shape; a NaN is beyond."""
         seen, compared = result[self.part], self.values.numel()
         if not compared:
             return Distance(0, 0, 0.0)
@@ -304,8 +305,8 @@ class Exact:
         return Distance(compared, compared - within, worst)
 
     def activated(self, name: str, dtype: torch.dtype) -> Exact:
-        """Of the function with this name, applied to the result, which may have been stored as
-        `dtype` before. Raises NoReference."""
+        """Return the bound after the function with this name, applied to the result, which may have
+        been stored as `dtype` before. Raises NoReference."""
         activation = activation_of(name)
         if activation is None or name == self.activation:
             return self
@@ -314,54 +315,53 @@ class Exact:
         return replace(self, values=activation.function(self.values), off=off, activation=name)
 
     def narrow(self, dtype: torch.dtype) -> Exact:
-        """Where a library may round partial sums to `dtype`, as its setting allows."""
+        """Return the bound if a library's setting lets it round partial sums to `dtype`."""
         if not self.lost or not dtype.is_floating_point:
             return self
         return replace(self, off=self.off * (1 + unit_of(dtype) / self.lost))
 
 
 def _excess(seen: Tensor, values: Tensor, off: Tensor) -> Tensor:
-    """Return the errors as multiples of what is allowed."""
+    """Return the errors as multiples of the tolerance."""
     error = (seen.to(torch.float64) - values).abs_()
     if not seen.is_floating_point():
         return error.div_(off)
     kind = torch.finfo(seen.dtype)
     allowed = values.abs().add_(off).mul_(kind.eps / 2).add_(off)
-    # Below the normal numbers steps are of one size, or are left out.
+    # Subnormal numbers have equal steps, or are flushed to zero.
     return error.div_(allowed.add_(max(kind.tiny * kind.eps, torch.finfo(torch.float32).tiny)))
 
 
 def gamma(terms: int, unit: float) -> float:
-    """Return Higham's gamma of that many roundings of at most `unit`; infinite where unbounded."""
+    """Return Higham's gamma of that many roundings of at most `unit`; infinite if unbounded."""
     lost = terms * unit
     return lost / (1 - lost) if lost < 1 else math.inf
 
 
 def unit_of(dtype: torch.dtype) -> float:
-    """Return what rounding to a type loses at most, relative to the number."""
+    """Return the maximum relative error of rounding to a type."""
     return torch.finfo(dtype).eps / 2 if dtype.is_floating_point else 0.0
 
 
-def exact_product(asked: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exact | None:
-    """Return the exact result of the inputs; None where no bound is known. `truth` is of the same
-    inputs.
-    Raises NoReference, and whatever torch raises."""
+def exact_product(spec: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exact | None:
+    """Return the exact result of the inputs; None if no bound is known. `truth` is of the same
+    inputs. Raises NoReference, and whatever torch raises."""
     if 0 in truth.values.shape:
         return None
-    if asked.op in CONVOLUTIONS and asked.given:
-        return _exact_convolution(asked, inputs, truth)
-    sums = sums_of(asked.op, inputs, asked.pointwise)
-    one, rows = sums.whole, ALL
-    if one is not None:
+    if spec.op in CONVOLUTIONS and spec.given:
+        return _exact_convolution(spec, inputs, truth)
+    sums = sums_of(spec.op, inputs, spec.pointwise)
+    whole, rows = sums.whole, ALL
+    if whole is not None:
         most = true_results.MOST_OPERATIONS if inputs[0].device.type == "cpu" else _GPU_OPERATIONS
-        rows = slice(None, None, step(one.first.a.shape, one.columns, most))
-    lost = [_lost(part.first.a, asked.precision, part.terms, part.coarse) for part in sums.parts]
+        rows = slice(None, None, step(whole.first.a.shape, whole.columns, most))
+    lost = [_lost(part.first.a, spec.precision, part.terms, part.coarse) for part in sums.parts]
     if not all(part < 1 for part in lost):
-        return None  # then nothing is too far off
+        return None  # then every error is within the bound
     with torch.no_grad(), exact_sums():
-        known = truth.values if _known(asked, sums, truth, rows) else None
+        given = truth.values if _known(spec, sums, truth, rows) else None
         parts = [
-            _values_and_off(part, rows, part_lost, known)
+            _values_and_off(part, rows, part_lost, given)
             for part, part_lost in zip(sums.parts, lost, strict=True)
         ]
         values, off = (sums.joined(list(part)) for part in zip(*parts, strict=True))
@@ -369,78 +369,77 @@ def exact_product(asked: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exac
     if not dtype.is_floating_point:
         return Exact(values, torch.full_like(values, 0.5), (..., rows, ALL))
     exact = Exact(values, off, (..., rows, ALL), max(lost))
-    return exact.activated(asked.activation, dtype)
+    return exact.activated(spec.activation, dtype)
 
 
-def _known(asked: OpSpec, sums: JoinedSums, truth: Truth, rows: slice) -> bool:
-    """Whether the truth has the values already."""
-    wide, alone = truth.values.dtype == torch.float64, asked.activation == "none"
-    one = sums.whole
-    return wide and alone and one is not None and len(one.products) == 1 and truth.rows == rows
+def _known(spec: OpSpec, sums: JoinedSums, truth: Truth, rows: slice) -> bool:
+    """Return whether the truth has the values already."""
+    wide, alone = truth.values.dtype == torch.float64, spec.activation == "none"
+    whole = sums.whole
+    return wide and alone and whole is not None and len(whole.products) == 1 and truth.rows == rows
 
 
 def _values_and_off(
-    part: Sum, rows: slice, lost: float, known: Tensor | None
+    part: Sum, rows: slice, lost: float, given: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return these rows in float64, unless they are `known`, and how far off they may be."""
+    """Return these rows in float64, unless they are `given`, and their error bounds."""
     a = part.first.a[..., rows, :]
     off = torch.zeros((*a.shape[:-1], part.columns), dtype=torch.float64, device=a.device)
     more = sum((rows_of(added, rows).to(torch.float64) for added in part.added), off.new_zeros(()))
     unit, summands = unit_of(part.dtype), len(part.products) + len(part.added)
     stored = unit * (part.stages - 1 + summands - 1)
-    values = off.clone() if known is None else known
-    if known is not None and stored:
-        off += (known - more).abs_().mul_(stored)
+    values = off.clone() if given is None else given
+    if given is not None and stored:
+        off += (given - more).abs_().mul_(stored)
     for columns in _columns(part):
         for product in part.products:
             left, right = product.factors(torch.float32, rows, columns)
             off[..., columns] += (left.abs() @ right.abs()).to(torch.float64).mul_(lost)
-            if known is None:
+            if given is None:
                 left, right = product.factors(torch.float64, rows, columns)
-                found = left @ right
-                values[..., columns] += found
-                off[..., columns] += found.abs_().mul_(stored)
+                products = left @ right
+                values[..., columns] += products
+                off[..., columns] += products.abs_().mul_(stored)
     for added in part.added:
         off += lost * rows_of(added, rows).to(torch.float64).abs()
-    for added in part.added[:-1]:  # a library may store the sum with it before it adds the last
+    for added in part.added[:-1]:  # a library may store the sum before it adds the last one
         off += unit * rows_of(added, rows).to(torch.float64).abs()
-    return values if known is not None else values.add_(more), off.mul_(1 + stored)
+    return values if given is not None else values.add_(more), off.mul_(1 + stored)
 
 
 def _columns(part: Sum) -> Iterator[slice]:
-    """Yield the columns, as many at once as there is memory for."""
+    """Yield slices of columns that fit into memory."""
     width = max(1, true_results.MOST_ELEMENTS // max(1, math.prod(part.first.b.shape[:-1])))
     for first in range(0, part.columns, width):
         yield slice(first, first + width)
 
 
-def _exact_convolution(asked: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exact | None:
-    one, other, *bias = inputs
-    conv = true_results.convolution_of(asked.op, asked.given, asked.sizes)
-    terms, values = conv.terms(one, other), truth.values
-    if one.is_cuda:
+def _exact_convolution(spec: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exact | None:
+    factor, other, *bias = inputs
+    conv = true_results.convolution_of(spec.op, spec.given, spec.sizes)
+    terms, values = conv.terms(factor, other), truth.values
+    if factor.is_cuda:
         if not conv.direct(other) or 2.0 * terms * values.numel() > _GPU_OPERATIONS:
             return None
-        values = conv.of(one.to(torch.float64), other.to(torch.float64))
+        values = conv.of(factor.to(torch.float64), other.to(torch.float64))
         values = values + true_results.along_channels(bias[0], values) if bias else values
-    lost = _lost(one, "high" if one.is_cuda else "highest", terms)
+    lost = _lost(factor, "high" if factor.is_cuda else "highest", terms)
     if not lost < 1:
         return None
-    sizes = (tensor.to(torch.float32).abs() for tensor in (one, other))
+    sizes = (tensor.to(torch.float32).abs() for tensor in (factor, other))
     off = conv.of(*sizes).to(torch.float64).mul_(lost)
     if bias:
         added = true_results.along_channels(bias[0], values).to(torch.float64)
-        stored = unit_of(one.dtype)
+        stored = unit_of(factor.dtype)
         off = (off + lost * added.abs() + stored * (values - added).abs()) * (1 + stored)
-    partial = None if truth.partial is None else truth.partial * (1 + 2 * unit_of(one.dtype))
+    partial = None if truth.partial is None else truth.partial * (1 + 2 * unit_of(factor.dtype))
     return Exact(values, off, (ALL,), lost, partial=partial)
 
 
 def _lost(factor: Tensor, precision: str, terms: int, coarse: float = 0.0) -> float:
-    """What a sum of `terms` products loses at most, relative to that of their sizes, which is one
-    of float32 itself. A sum of float64 is compared with one that is as far off. Matrix units cut
-    off where others round (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor
-    cores", 2021)."""
+    """Return the relative error of a sum of `terms` products in float32 itself. A float64 sum is
+    compared with another that has the same error. Matrix units truncate where others round (Fasi,
+    Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021)."""
     terms += _FEW
     lost = gamma(terms, 2.0**-24)
     if factor.dtype == torch.float64:
@@ -467,15 +466,15 @@ def op_spec_of(
     sizes: Sequence[int],
     given: Options = (),
 ) -> OpSpec:
-    """Of all `choices`, whose results have these `sizes`. `given` are a convolution's options,
-    where they are known; ATen's choice tells what else the inputs do not."""
-    told = torch_choices.extern_options(op, list(choices))
-    return OpSpec(op, precision, given or told.given, tuple(sizes), told.pointwise)
+    """Return the specification for all `choices`, whose results have these `sizes`. `given` are a
+    convolution's options, if known; ATen's choice has the rest."""
+    extern = torch_choices.extern_options(op, list(choices))
+    return OpSpec(op, precision, given or extern.given, tuple(sizes), extern.pointwise)
 
 
 def bound_of(choice: ChoiceCaller, exact: Exact, dtype: torch.dtype) -> Exact | None:
-    """What holds for the result of `choice`, which is of this type; None where that is not known.
-    Ours may have an activation that the op has not."""
+    """Return the bound for the result of `choice`, which has this type; None if unknown. Our
+    choices may have an activation that the op lacks."""
     request = torch_choices.request_of(choice)
     if not isinstance(request, ROCmBenchmarkRequest):
         if not is_extern(choice):
@@ -492,37 +491,37 @@ def bound_of(choice: ChoiceCaller, exact: Exact, dtype: torch.dtype) -> Exact | 
 
 @dataclass(frozen=True, slots=True)
 class ResultCheck:
-    """What ATen made of the inputs, and where it is known, the bound of what rounding explains. A
-    library may round more than that on purpose: what ATen itself is off is no other's fault."""
+    """ATen's result for the inputs, and the bound of rounding, if known. A library may round more
+    on purpose: ATen's own error is always allowed."""
 
     expected: Tensor
     exact: Exact | None = None
     most: float = 1.0
 
     def check(self, output: Tensor, choice: ChoiceCaller) -> None:
-        """Raises WrongResult."""
+        """Raise WrongResult if the output has a larger error."""
         exact = None if self.exact is None else bound_of(choice, self.exact, output.dtype)
         if exact is None:
             _compare(output, self.expected)
             return
-        found = exact.distance(output)
-        if found.excess > self.most:
-            worst = "far more than" if found.excess > 1e6 else f"{found.excess:.3g} times"
+        distance = exact.distance(output)
+        if distance.excess > self.most:
+            worst = "far more than" if distance.excess > 1e6 else f"{distance.excess:.3g} times"
             raise WrongResult(
-                f"wrong result: {found.beyond:,} of {counted(found.compared, 'element')} "
-                f"{noun(found.beyond, 'is', 'are')} further off than rounding explains, the worst "
-                f"by {worst} what is allowed"
+                f"wrong result: {distance.beyond:,} of {counted(distance.compared, 'element')} "
+                f"{noun(distance.beyond, 'is', 'are')} further off than rounding explains, the "
+                f"worst by {worst} what is allowed"
             )
 
 
-def check_of(asked: OpSpec | None, inputs: Sequence[Tensor], expected: Tensor) -> ResultCheck:
-    """The check of what these inputs give, of which ATen made `expected`; without `asked` nothing
-    is known but that."""
-    if asked is None:
+def check_of(spec: OpSpec | None, inputs: Sequence[Tensor], expected: Tensor) -> ResultCheck:
+    """Return the check of a result for which ATen gave `expected`, all that is known without
+    `spec`."""
+    if spec is None:
         return ResultCheck(expected)
     try:
-        exact = exact_product(asked, inputs, true_product(asked, inputs))
-    except (NoReference, RuntimeError, IndexError):  # no memory for it, or odd operands
+        exact = exact_product(spec, inputs, true_product(spec, inputs))
+    except (NoReference, RuntimeError, IndexError):  # out of memory, or unusual operands
         exact = None
     if exact is None:
         return ResultCheck(expected)
@@ -532,8 +531,7 @@ def check_of(asked: OpSpec | None, inputs: Sequence[Tensor], expected: Tensor) -
 
 
 def _compare(output: Tensor, expected: Tensor) -> None:
-    """Where no bound is known: both are rounded sums, in orders of their own. Raises
-    WrongResult."""
+    """Compare without a bound: both are rounded sums, in different orders. Raises WrongResult."""
     wide = torch.float32 if output.is_cuda else torch.float64
     error = (output.to(wide) - expected.to(wide)).abs()
     worst = float(error.max()) if error.numel() else 0.0

@@ -1,9 +1,9 @@
 """Sample choices: time calls, place their operands in memory, compare their outputs.
 
 Calls are timed by the clock on a CPU and by events on a GPU, with hot or with cold caches. A hot
-sample is a row of calls that all read the same memory. A cold sample empties the caches first and
-then makes a row of calls, each of which reads its own copy: a clock that is coarser than one call
-is exact enough, and no call finds what an earlier one left in the caches.
+sample is a series of calls that all read the same memory. A cold sample flushes the caches first
+and then makes a series of calls, each of which reads its own copy: so even a clock coarser than one
+call is exact enough, and no call finds an earlier one's data in the caches.
 """
 
 from __future__ import annotations
@@ -46,33 +46,34 @@ Run = Callable[[], object]
 """Starts a choice once."""
 
 SAMPLE_MS = 1.0
-"""A sample is at least about this long: clocks and events are exact enough for that."""
+"""The minimum duration of a sample: clocks and events are exact enough for that."""
 PART_MS = 0.05
-"""On a CPU a sample is the median of parts at least that long."""
+"""On a CPU a sample is the median of parts at least this long."""
 MOST_CALLS = 500
-"""In one sample. The queue of a GPU takes about a thousand before the host has to wait."""
+"""The maximum number of calls in a sample. A GPU's queue takes about a thousand."""
 MOST_COPIES = 64
-"""Calls of a cold sample, each of its own copy: 3 us each are known to 16 ns by a clock of 1 us."""
+"""The maximum number of calls of a cold sample, each with its own copy: 3 us each are resolved to
+16 ns by a clock of 1 us."""
 GPU_FLUSH_BYTES = 512 << 20
-"""At least; twice the largest last-level cache there is (256 MiB, of the MI300 series)."""
+"""The minimum; twice the largest existing last-level cache (256 MiB, of the MI300 series)."""
 CPU_CACHE_BYTES = 64 << 20
-"""Where the system does not tell the size of its caches."""
+"""The default if the system does not report the size of its caches."""
 
 STALL_NS = 10_000_000
-"""Nanoseconds after which no further part is begun: the CPU was taken away."""
+"""Nanoseconds after which no further part is begun: the thread was preempted."""
 WAITED = 0.02
-"""Share of the timed calls' time that threads may wait for a CPU in a clean sample."""
+"""The share of the timed calls' time that threads may wait for a CPU in a clean sample."""
 
 _SPIN = 1 << 20
-"""GPU cycles whose time is measured once, to know how long a cycle is."""
+"""GPU cycles that are timed once, to determine the duration of a cycle."""
 _MOST_LEAD_MS = 20.0
 _TICK_TRIALS = 64
 _TICK_SPIN = 600
-"""GPU cycles: spins of so much more each are timed to see the step in which event times come."""
+"""GPU cycles: spins with increasing multiples are timed to see the step of event times."""
 _GPU_TICK_MS = 1e-3
-"""Where all of them took the same."""
+"""The step if all spins took the same time."""
 _SAME = 1e-6
-"""Relative difference below which two times are one, but for rounding to single precision."""
+"""The relative difference below which two times are equal, for single precision."""
 
 
 def no_preparation() -> None:
@@ -81,23 +82,23 @@ def no_preparation() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A sample is the median of `parts`, each the mean of so many `calls`."""
+    """A sample is the median of `parts`, each the mean of `calls` calls."""
 
     parts: int = 1
     calls: int = 1
 
     def enough(self, call_ms: float) -> bool:
-        """Whether a sample is long enough if a call takes so long. Trials on a busy machine may
-        have promised longer calls."""
+        """Return whether a sample is long enough if a call takes `call_ms`. Trials on a busy
+        machine may have suggested longer calls."""
         return self.calls >= MOST_CALLS or self.parts * self.calls * call_ms > SAMPLE_MS / 2
 
     @property
     def copies(self) -> int:
-        """Return how many copies it needs if no two calls may read the same one."""
+        """Return the number of copies if no two calls may read the same one."""
         return self.parts * self.calls
 
     def within(self, copies: int) -> Repeat:
-        """Return the same with at most so many copies."""
+        """Return the same with at most `copies` copies."""
         if self.copies <= copies:
             return self
         calls = min(self.calls, copies)
@@ -115,8 +116,8 @@ def timer_for(device: torch.device, caches: Caches) -> Timer:
 
 
 def caches_of_a_model(device: torch.device, bytes_of_a_call: int) -> Caches:
-    """How a call finds its operands in a model: on a GPU its weights have long left the caches; on
-    a CPU they have where one call alone is more than the caches hold."""
+    """Return the cache state of a call in a model: on a GPU its weights have left the caches; on a
+    CPU only if one call alone exceeds the caches."""
     if device.type != "cpu":
         return "cold"
     return "cold" if bytes_of_a_call > cpu_cache_bytes() else "hot"
@@ -142,7 +143,7 @@ def _least(timer: Timer, run: Run, repeat: Repeat, before: Run) -> float:
 
 
 def _copies_for(timer: Timer, run: Run, before: Run) -> tuple[int, float]:
-    """Return the calls of a cold sample, and the milliseconds of one of them."""
+    """Return the calls of a cold sample, and the milliseconds of one call."""
     call_ms = max(1e-6, _least(timer, run, Repeat(), before))
     return max(1, min(MOST_COPIES, ceil(SAMPLE_MS / call_ms))), call_ms
 
@@ -152,17 +153,16 @@ def _in_turn(runs: Sequence[Run], count: int) -> list[Run]:
 
 
 def smallest_gap(times: Iterable[float]) -> float:
-    """Return the smallest difference between two different times; 0 where all are equal."""
+    """Return the smallest difference between two different times; 0 if all are equal."""
     gaps = [(high - low, high) for low, high in pairwise(sorted(times))]
     return min((gap for gap, high in gaps if gap > _SAME * high), default=0.0)
 
 
 class CpuTimer:
-    """Times by the clock. The median ignores the one call in which a thread was preempted.
+    """Times by the clock. The median ignores the single call in which a thread was preempted.
 
-    `tick_ms` is the smallest difference of two times that the clock shows. `clean` tells whether,
-    as far as known, no thread of ours had to wait for a CPU while the last sample was timed; on a
-    GPU that does not matter.
+    `tick_ms` is the smallest difference of two times that the clock shows. `clean` is whether, as
+    far as known, no thread of ours waited for a CPU during the last sample; irrelevant on a GPU.
     """
 
     def __init__(self, flush: Run | None = None) -> None:
@@ -174,8 +174,8 @@ class CpuTimer:
         self.tick_ms = min(b - a for a, b in pairwise(readings) if b > a) / 1e6
 
     def repeat(self, run: Run, before: Run = no_preparation) -> Repeat:
-        """Return how often to call it for one sample, after a few trials, which warm it up;
-        `before` is called before each of them, untimed."""
+        """Return how often to call for one sample, after a few trials, which warm up; `before` is
+        called before each of them, untimed."""
         if self.cold:
             copies, call_ms = _copies_for(self, run, before)
             calls = min(copies, ceil(PART_MS / call_ms))
@@ -186,13 +186,13 @@ class CpuTimer:
         return Repeat(ceil(SAMPLE_MS / part_ms), calls)
 
     def sample(self, runs: Sequence[Run], repeat: Repeat) -> float:
-        """Return the milliseconds of one call, of these in turn."""
+        """Return the milliseconds of one call, alternating between `runs`."""
         calls = _in_turn(runs, repeat.copies if self.cold else repeat.calls)
         parts = [calls[at : at + repeat.calls] for at in range(0, len(calls), repeat.calls)]
         if self._flush is not None:
             self._flush()
         elif repeat.parts > 1:
-            runs[0]()  # wakes the other threads up
+            runs[0]()  # wakes up the other threads
         now, times = time.perf_counter_ns, []
         waited, start = _waited_ns(), now()
         for part in islice(cycle(parts), repeat.parts):
@@ -207,11 +207,11 @@ class CpuTimer:
         return median(times) / repeat.calls / 1e6
 
     def wait(self) -> None:
-        """A CPU is done when the call returns."""
+        """Do nothing: a CPU is done when the call returns."""
 
 
 class GpuTimer:
-    """The GPU spins until all calls are queued, so that no gap between two of them is timed."""
+    """The GPU spins until all calls are queued, so that no gap between calls is timed."""
 
     def __init__(self, flush: Run | None = None) -> None:
         self._flush = flush
@@ -265,14 +265,13 @@ def _filler(device: torch.device, size: int) -> Run:
 
 
 def cpu_cache_bytes(*root: Path) -> int:
-    """Return the bytes of all last-level caches that our threads may use, below another `root` than
-    sysfs where given."""
+    """Return the bytes of all last-level caches of our threads, from `root` or sysfs."""
     caches = cpu_caches(os.sched_getaffinity(0), *root)
     return caches[max(caches)] if caches else CPU_CACHE_BYTES
 
 
 def _waited_ns(tasks: Path = Path("/proc/self/task")) -> int | None:
-    """Return the nanoseconds that all threads of this process waited for a CPU, where known."""
+    """Return the nanoseconds that all threads of this process waited for a CPU, if known."""
     total = 0
     try:
         for task in tasks.iterdir():
@@ -283,7 +282,7 @@ def _waited_ns(tasks: Path = Path("/proc/self/task")) -> int | None:
 
 
 def sensor_of(device: torch.device) -> Sensor | None:
-    """Return the sensor of a device; None where there is none."""
+    """Return the sensor of a device, or None."""
     try:
         if device.type == "cpu":
             return CpuSensor(os.sched_getaffinity(0))
@@ -294,12 +293,12 @@ def sensor_of(device: torch.device) -> Sensor | None:
         if torch.version.hip:
             return AmdSensor(address)
         return NvidiaSensor(address, str(getattr(properties, "uuid", "")) or None)
-    except Exception:  # no library, no rights, a driver of another kind: that harms no measurement
+    except Exception:  # no library, no permission, an unknown driver: the measurement goes on
         return None
 
 
 def pci_address(properties: object) -> str | None:
-    """Return the PCI address of a GPU; None where this torch does not know it."""
+    """Return the PCI address of a GPU; None if this torch does not report it."""
     parts = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     numbers = [part for part in parts if isinstance(part, int)]
     return "{:04x}:{:02x}:{:02x}.0".format(*numbers) if len(numbers) == len(parts) else None
@@ -308,7 +307,7 @@ def pci_address(properties: object) -> str | None:
 MOST_COPIED = 1 << 30
 """Bytes of all copies of the operands together."""
 FREE_SHARE = 4
-"""They take no more than this part of the memory that is free."""
+"""Copies take at most this part of the free memory."""
 
 _PAGE, _LINE = 4096, 64
 """Bytes: a tensor begins at any cache line of a page, as torch aligns them on a CPU."""
@@ -327,7 +326,7 @@ def bytes_at_random_offset(size: int, device: torch.device) -> Tensor:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return the bytes that we could allocate; 0 where unknown."""
+    """Return the bytes that we could allocate; 0 if unknown."""
     if device.type == "cpu":
         try:
             lines = Path("/proc/meminfo").read_text().splitlines()
@@ -339,8 +338,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def copies_that_fit(wanted: int, size: int, device: torch.device) -> int:
-    """So many copies of `size` bytes as are wanted, as far as there is memory for them; 1 at
-    least."""
+    """Return how many of `wanted` copies of `size` bytes fit into memory; at least 1."""
     room = min(MOST_COPIED, free_bytes(device) // FREE_SHARE)
     return max(1, min(wanted, room // max(1, size)))
 
@@ -355,17 +353,17 @@ def reference_product(operations: float, device: torch.device) -> Run:
 
 
 OUTPUT_RUNS = 10
-"""Of each choice on the same inputs, to see whether it gives the same each time."""
+"""Runs of each choice on the same inputs, to see whether the results are identical."""
 OUTPUT_SECONDS = 1.0
-"""A choice that is slower is run less often, but twice."""
+"""Slower choices are run less often, but twice."""
 _CHUNK = 16 << 20
 """Elements that are hashed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSample:
-    """What `runs` runs of a choice gave: `same` of them the bits of the first, which `digest`
-    stands for."""
+    """The result of `runs` runs of a choice: `same` of them had the bits with the digest
+    `digest`."""
 
     digest: bytes
     runs: int
@@ -374,7 +372,7 @@ class OutputSample:
 
 
 def sample_output(run: Callable[[], Tensor], exact: Exact | None) -> OutputSample:
-    """Run a choice several times. `run` gives a result that the next run may overwrite."""
+    """Run a choice several times. `run` returns a result that the next run may overwrite."""
     end = time.monotonic() + OUTPUT_SECONDS
     first = run().clone()
     bits = _bits(first)
@@ -387,16 +385,16 @@ def sample_output(run: Callable[[], Tensor], exact: Exact | None) -> OutputSampl
 def _distance(result: Tensor, exact: Exact | None) -> Distance | None:
     try:
         return None if exact is None else exact.distance(result)
-    except torch.OutOfMemoryError:  # which is not the fault of the choice
+    except torch.OutOfMemoryError:  # not the fault of the choice
         return None
 
 
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Whole numbers by their bytes."""
+"""Integer types by their bytes."""
 
 
 def _bits(result: Tensor) -> Tensor:
-    """Return the bits of all elements: zeros have a sign there, and NaNs compare equal."""
+    """Return the bits of all elements, so that zeros differ by sign, and NaNs can be equal."""
     parts = torch.view_as_real(result) if result.is_complex() else result
     return parts.view(_WORDS[parts.element_size()])
 
@@ -411,17 +409,17 @@ def digest_of(result: Tensor) -> bytes:
     return digest.digest()
 
 
-def outputs_of(found: Mapping[str, OutputSample], order: Iterable[str]) -> dict[str, Output]:
-    """Return the outputs by hash; letters are given in the order `order`."""
+def outputs_of(samples: Mapping[str, OutputSample], order: Iterable[str]) -> dict[str, Output]:
+    """Return the outputs by hash; letters are assigned in the order `order`."""
     letters: dict[bytes, str] = {}
     outputs = {}
     for hash in order:
-        if (one := found.get(hash)) is not None:
-            letter = letters.setdefault(one.digest, letter_of(len(letters)))
-            output = Output(letter, one.runs, one.same)
-            if (known := one.distance) is not None:
-                told = known.compared, known.beyond, known.excess
-                output = Output(letter, one.runs, one.same, *told)
+        if (sample := samples.get(hash)) is not None:
+            letter = letters.setdefault(sample.digest, letter_of(len(letters)))
+            output = Output(letter, sample.runs, sample.same)
+            if (distance := sample.distance) is not None:
+                counts = distance.compared, distance.beyond, distance.excess
+                output = Output(letter, sample.runs, sample.same, *counts)
             outputs[hash] = output
     return outputs
 
@@ -433,16 +431,15 @@ def letter_of(number: int) -> str:
 
 
 TRIES = 4
-"""Samples that are taken until one is clean."""
+"""The number of samples taken until one is clean."""
 
 REFERENCE = ""
-"""Its place among the hashes."""
+"""The reference kernel's key among the hashes."""
 
 
 class Sampler:
-    """What `rounds.Bench` asks for, but for the choices: `_repeats` has how often each is called
-    for a sample. Where it is cold, each of these calls has one of `_copies` copies of all that a
-    choice reads."""
+    """`rounds.Bench` without the choices: `_repeats` has the number of calls in a sample of each.
+    If cold, each of these calls has one of `_copies` copies of everything that a choice reads."""
 
     def __init__(self, device: torch.device, caches: Caches) -> None:
         self.caches: Caches = caches
@@ -451,12 +448,12 @@ class Sampler:
         self._device = device
         self._copies = 1
         self._counted = not self._timer.cold
-        """Whether `_copies` is what a sample needs."""
+        """Whether `_copies` is the number that a sample needs."""
         self._repeats: dict[str, Repeat] = {}
         self._reference: Run = no_preparation
 
     def renew(self, hashes: Sequence[str]) -> None:
-        """Put what the choices read elsewhere in memory, and call each of them once."""
+        """Move the choices' inputs to other memory, and call each choice once."""
         self._start(hashes)
         if not self._counted:
             self._counted = True
@@ -471,7 +468,7 @@ class Sampler:
         raise NotImplementedError
 
     def _copied(self, copy: Callable[[], T]) -> list[T]:
-        """Return as many copies as a sample needs, fewer where memory is short."""
+        """Return as many copies as a sample needs, fewer if memory is short."""
         while True:
             try:
                 return [copy() for _ in range(self._copies)]
@@ -481,7 +478,7 @@ class Sampler:
                 self._copies //= 2
 
     def set_reference(self, operations: float) -> None:
-        """Let a square product of about so many multiplications be the reference kernel."""
+        """Make a square product of about `operations` multiplications the reference kernel."""
         self._reference = reference_product(operations, self._device)
         self._repeats[REFERENCE] = self._timer.repeat(self._reference)
 
@@ -492,18 +489,18 @@ class Sampler:
         return self._watch.state()
 
     def resolution_ms(self, hash: str) -> float:
-        """The smallest difference of two calls' times that a sample can show."""
+        """Return the smallest difference of two calls' times that a sample can show."""
         return self._timer.tick_ms / self._repeat(hash).calls
 
     def _repeat(self, name: str) -> Repeat:
-        """The reference reads the same in all calls."""
+        """Return the repeat; the reference reads the same memory in all calls."""
         repeat = self._repeats[name]
         cold = self._timer.cold and name != REFERENCE
         return repeat.within(self._copies) if cold else repeat
 
     def _sample(self, name: str, runs: Sequence[Run], before: Run = no_preparation) -> Sample:
-        """Again and again, each time after `before`, until it is long enough and no thread of ours
-        had to wait for a CPU."""
+        """Sample repeatedly, each time after `before`, until a sample is long enough and no thread
+        of ours waited for a CPU."""
         for _ in range(TRIES):
             before()
             ms, clean = self._timed(name, runs)
@@ -514,5 +511,5 @@ class Sampler:
         return Sample(ms, clean=False)
 
     def _timed(self, name: str, runs: Sequence[Run]) -> tuple[float, bool]:
-        """Milliseconds of a call, and whether no thread of ours had to wait for a CPU."""
+        """Return the milliseconds of a call, and whether no thread of ours waited for a CPU."""
         return self._timer.sample(runs, self._repeat(name)), self._timer.clean

@@ -1,6 +1,5 @@
-"""What an op computes, in a wider type: products of matrices that are scaled, added up and put side
-by side, convolutions, quantized linear layers, and the activations behind them.
-"""
+"""The true result of an op, in a wider type: products of matrices that are scaled, added and
+joined, convolutions, quantized linear layers, and the activations behind them."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from backend.counted import counted
 from backend.inductor.benchmark.tensors import wide_dtype
 from backend.inductor.hip.other_products import ConvReference, without_library
 from backend.model.ops import OPS
-from backend.model.options import Options, Value, numbers
+from backend.model.options import Options, Value, convolution_numbers
 
 MOST_OPERATIONS = 4e9
-"""Of the wider product; of a larger one only some rows are looked at on a CPU, for NaN all are."""
+"""Operations of the wider product; of a larger one a CPU checks some rows, and all for NaN."""
 
 MOST_ELEMENTS = 1 << 25
-"""Of the rows that are looked at, and of what is multiplied for them at once."""
+"""The maximum elements of the checked rows, and of the factors multiplied for them at once."""
 
 ALL = slice(None)
 
@@ -31,13 +30,13 @@ _BLOCKS = (1, 16, 32, 128)
 
 
 class NoReference(Exception):
-    """What the result should be is not known; one line says why."""
+    """The correct result is unknown; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
     """`(scale_a * a) @ (scale_b * b)`. A scale has as many dimensions as its factor, or is one
-    number; along each dimension it has an element for each so many neighbours."""
+    number; along each dimension it has an element for each group of neighbours."""
 
     a: Tensor
     b: Tensor
@@ -47,7 +46,7 @@ class Product:
     def factors(
         self, dtype: torch.dtype, rows: slice = ALL, columns: slice = ALL
     ) -> tuple[Tensor, Tensor]:
-        """Of these rows and columns of the product, scaled."""
+        """Return the scaled factors for these rows and columns of the product."""
         a, b = self.a[..., rows, :].to(dtype), self.b[..., columns].to(dtype)
         if self.scale_a is not None:
             a = a * spread(self.scale_a, self.a.shape, rows, ALL).to(dtype)
@@ -57,7 +56,7 @@ class Product:
 
 
 def spread(scale: Tensor, sizes: Sequence[int], rows: slice, columns: slice) -> Tensor:
-    """The scale of each element of these rows and columns of a factor with these `sizes`."""
+    """Return the scale of each element in these rows and columns of a factor with these `sizes`."""
     if scale.numel() == 1:
         return scale.reshape(())
     for dim, part in ((-2, rows), (-1, columns)):
@@ -70,25 +69,25 @@ def spread(scale: Tensor, sizes: Sequence[int], rows: slice, columns: slice) -> 
 
 
 def block_of(size: int, scales: int) -> int:
-    """How many neighbours of `size` share one of `scales`. Raises NoReference."""
+    """Return how many neighbours of `size` share one of `scales`. Raises NoReference."""
     for block in (*_BLOCKS, size):
         if -(-size // block) == scales:
             return block
-    raise NoReference(f"no reference is known for {scales} scales of {size}")
+    raise NoReference(f"no reference for {scales} scales of {size}")
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The products, and what is added to them. Libraries may round each of these to `dtype`, that
-    of the result, before they are added up."""
+    """A sum of products and further tensors. Libraries may round each of these to `dtype`, that of
+    the result, before adding."""
 
     products: tuple[Product, ...]
     added: tuple[Tensor, ...]
     dtype: torch.dtype
     stages: int = 1
-    """Values that are stored, one after the other, on the way to a product."""
+    """The number of values stored in sequence on the way to a product."""
     coarse: float = 0.0
-    """What the factors lose where they are made, relative to them."""
+    """The relative error of computed factors."""
 
     @property
     def first(self) -> Product:
@@ -104,7 +103,7 @@ class Sum:
 
 
 def rows_of(tensor: Tensor, rows: slice) -> Tensor:
-    """These rows of what may have one for all."""
+    """Return these rows of a tensor that may have a single row for all."""
     return tensor[..., rows, :] if tensor.dim() > 1 and tensor.shape[-2] > 1 else tensor
 
 
@@ -117,20 +116,20 @@ class JoinedSums:
 
     @property
     def whole(self) -> Sum | None:
-        """The sum, if it is one."""
+        """The sum, if it is the only one."""
         return self.parts[0] if len(self.parts) == 1 else None
 
 
 def sums_of(op: str, inputs: Sequence[Tensor], pointwise: str = "none") -> JoinedSums:
-    """What `op` makes of these inputs, before an activation. Raises NoReference."""
+    """Return what `op` computes from these inputs, before an activation. Raises NoReference."""
     if op == "linear_binary":
         return _binary(inputs, pointwise)
     row = OPS.get(op)
     make = _MADE.get(op)
     if make is None and (row is None or not row.buildable):
-        raise NoReference(f"no reference is known for {op} with {counted(len(inputs), 'input')}")
+        raise NoReference(f"no reference for {op} with {counted(len(inputs), 'input')}")
     if row is not None and not row.takes(len(inputs)):
-        raise NoReference(f"no reference is known for {op} with {counted(len(inputs), 'input')}")
+        raise NoReference(f"no reference for {op} with {counted(len(inputs), 'input')}")
     return make(inputs) if make is not None else JoinedSums((_product(op, inputs),))
 
 
@@ -148,7 +147,7 @@ def _product(op: str, inputs: Sequence[Tensor]) -> Sum:
 
 
 def _unpacked(a: Tensor, weight: Tensor) -> Tensor:
-    """A linear layer's weight as numbers."""
+    """Return a linear layer's weight as numbers."""
     weight = weight.to_dense() if weight.layout is not torch.strided else weight
     if a.shape[-1] != weight.shape[-1]:
         raise NoReference("its packed weight cannot be read")
@@ -159,16 +158,16 @@ def _scaled(inputs: Sequence[Tensor]) -> JoinedSums:
     a, b, scale_a, scale_b, *bias = inputs
     for scale, factor in ((scale_a, a), (scale_b, b)):
         if scale.numel() > 1 and scale.dim() != factor.dim():
-            raise NoReference("no reference is known for scales in an order of the hardware")
+            raise NoReference("no reference for scales in an order of the hardware")
         if scale.numel() > 1:
             spread(scale, factor.shape, slice(0, 1), slice(0, 1))
-    dtype = bias[0].dtype if bias else torch.bfloat16  # what models mostly take
+    dtype = bias[0].dtype if bias else torch.bfloat16  # the usual type in models
     return JoinedSums((Sum((Product(a, b, scale_a, scale_b),), tuple(bias), dtype),))
 
 
 def _grouped(inputs: Sequence[Tensor]) -> JoinedSums:
-    """Of matrices in a row each has a group of its own; `ends` are where the groups of the others
-    end: rows of a, columns of b, or terms of both."""
+    """Return the sums of groups: each matrix of a batch has its own group; otherwise `ends` are
+    where groups end: rows of a, columns of b, or terms of both."""
     a, b, *ends = inputs
     if a.dim() == b.dim() == 3:
         return JoinedSums((Sum((Product(a, b),), (), a.dtype),))
@@ -190,7 +189,7 @@ def _grouped(inputs: Sequence[Tensor]) -> JoinedSums:
 
 
 def _scaled_groups(inputs: Sequence[Tensor]) -> JoinedSums:
-    """Rows of a, each with a scale, by group; each group has a matrix, with a scale a column."""
+    """Return the sums for scaled rows of a by group, each with a matrix and a scale per column."""
     a, b, scale_a, scale_b, *ends = inputs
     if (a.dim(), b.dim(), scale_a.dim(), scale_b.dim()) != (2, 3, 1, 2) or not ends:
         raise NoReference("a scaled grouped product is known where its groups are rows")
@@ -205,16 +204,15 @@ def _scaled_groups(inputs: Sequence[Tensor]) -> JoinedSums:
 
 
 def _int8(inputs: Sequence[Tensor]) -> JoinedSums:
-    """Whole numbers as a weight, a scale for each of its rows, with which the product is scaled
-    after it was stored."""
+    """Return the sum for an integer weight whose rows' scales apply to the stored product."""
     a, weight, scale = inputs
     product = Product(a, weight.mT, None, scale.reshape(1, -1))
     return JoinedSums((Sum((product,), (), a.dtype, stages=2),))
 
 
 def _int4(inputs: Sequence[Tensor]) -> JoinedSums:
-    """The weight lies in an order of the library, which tells it by a product with ones on the
-    diagonal; each kernel rounds it to the type of the other factor."""
+    """Return the sum for a weight in a library's own order, which a product with the identity
+    reveals; each kernel rounds it to the type of the other factor."""
     a, packed, group, scales = inputs
     if a.device.type != "cpu":
         raise NoReference("its packed weight cannot be read")
@@ -226,9 +224,9 @@ def _int4(inputs: Sequence[Tensor]) -> JoinedSums:
 
 
 def _binary(inputs: Sequence[Tensor], pointwise: str) -> JoinedSums:
-    """A linear layer, and what its result is put together with."""
+    """Return a linear layer, and the tensor that its result is combined with."""
     if pointwise not in ("add", "sub") or len(inputs) < 3:
-        raise NoReference(f"no reference is known for linear_binary with {pointwise}")
+        raise NoReference(f"no reference for linear_binary with {pointwise}")
     a, other, weight, *bias = inputs
     product = Product(a, _unpacked(a, weight).mT)
     other = other if pointwise == "add" else -other
@@ -244,24 +242,24 @@ _MADE: Mapping[str, Callable[[Sequence[Tensor]], JoinedSums]] = {
     "weight_int4pack_mm_for_cpu": _int4,
     "_weight_int4pack_mm_for_cpu": _int4,
 }
-"""Those of which the order of the inputs does not tell all."""
+"""Ops whose sums do not follow from the order of the inputs alone."""
 
 
 _functional = torch.nn.functional
 
 _STEPS = 16
-"""Roundings to float32 of its formula, whose parts are as large as what it is applied to."""
+"""Roundings to float32 in an activation's formula, whose parts are as large as its argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """`function`, whose slope is nowhere steeper than `slope`."""
+    """`function`, whose slope never exceeds `slope`."""
 
     function: Callable[[Tensor], Tensor]
     slope: float = 1.0
 
     def off(self, values: Tensor, before: Tensor) -> Tensor:
-        """How far off its results may be, where those it is applied to, `values`, are `before`."""
+        """Return the error of its results, if those of its arguments, `values`, are `before`."""
         return self.slope * before + _STEPS * 2.0**-24 * (values.abs() + 1)
 
 
@@ -277,7 +275,7 @@ _KNOWN: Mapping[str, Activation] = {
     "hardswish": Activation(_functional.hardswish, 1.5),
     "hardsigmoid": Activation(_functional.hardsigmoid, 0.17),
 }
-"""By our own names, and those of oneDNN."""
+"""Activations by our own names, and those of oneDNN."""
 
 
 _WITH_NUMBERS: Mapping[str, Callable[..., Activation]] = {
@@ -286,15 +284,15 @@ _WITH_NUMBERS: Mapping[str, Callable[..., Activation]] = {
     ),
     "hardtanh": lambda least, most: Activation(lambda values: values.clamp(least, most)),
 }
-"""Whose names have numbers behind them: `leaky_relu(0.1)`."""
+"""Activations with numbers in their names: `leaky_relu(0.1)`."""
 
 
 def activation_of(name: str) -> Activation | None:
-    """None where nothing is applied. Raises NoReference."""
-    found = _KNOWN.get(name) or _with_numbers(*name.rstrip(")").partition("(")[::2])
-    if found is None:
-        raise NoReference(f"no reference is known for {name or 'what is done'} with a product")
-    return None if name == "none" else found
+    """Return the activation, or None if nothing is applied. Raises NoReference."""
+    activation = _KNOWN.get(name) or _with_numbers(*name.rstrip(")").partition("(")[::2])
+    if activation is None:
+        raise NoReference(f"no reference for {name or 'the operation'} after a product")
+    return None if name == "none" else activation
 
 
 def _with_numbers(name: str, text: str) -> Activation | None:
@@ -307,13 +305,13 @@ def _with_numbers(name: str, text: str) -> Activation | None:
 def quantized_values(
     op: str, inputs: Sequence[Tensor], given: Mapping[str, tuple[Value, ...]]
 ) -> tuple[Tensor, Tensor]:
-    """The true values before they are quantized again, in float64, and what their terms are bound
-    by. Raises NoReference."""
+    """Return the true values before they are quantized again, in float64, and the bound of their
+    terms. Raises NoReference."""
     x, x_scale, x_zero, weight, w_scale, w_zero, *rest = inputs
     other = rest.pop(0) if op == "qlinear_binary" else None
     weight = weight.to_dense() if weight.layout is not torch.strided else weight
     if weight.shape[0] != x.shape[-1] or x_scale.numel() != 1 or w_zero.any():
-        raise NoReference("no reference is known for a weight with zero points")
+        raise NoReference("no reference for a weight with zero points")
     scale = x_scale.double().reshape(()) * w_scale.double()
     zero, right = x_zero.double().reshape(()), weight.double()
     values = ((x.double() - zero) @ right) * scale
@@ -323,7 +321,7 @@ def quantized_values(
         values, terms = values + bias.double(), terms + bias.double().abs()
     if other is not None:
         if given.get("binary_post_op") not in (("add",), ("sum",)) or not other.is_floating_point():
-            raise NoReference("no reference is known for what is put together with the product")
+            raise NoReference("no reference for what is put together with the product")
         alpha = float(given.get("binary_alpha", (1.0,))[0])
         values, terms = values + alpha * other.double(), terms + (alpha * other.double()).abs()
     activation = activation_of(_name(op, given))
@@ -333,7 +331,7 @@ def quantized_values(
 
 
 def _name(op: str, given: Mapping[str, tuple[Value, ...]]) -> str:
-    """Of what is done with it at last, as `activation_of` has it."""
+    """Return the name of the function applied last, as in `activation_of`."""
     if op == "qlinear_binary":
         name, numbers, how = "unary_post_op", "unary_post_op_args", "unary_post_op_algorithm"
     else:
@@ -358,14 +356,14 @@ class Convolution:
 
     @property
     def large_output_padding(self) -> bool:
-        """Whether PyTorch keeps it from oneDNN, which has no such output padding."""
+        """Whether PyTorch excludes it from oneDNN, which lacks such output padding."""
         padding, stride = self.given["output_padding"], self.given["stride"]
         size = max(len(padding), len(stride))
         pairs = zip(padding * (size // len(padding)), stride * (size // len(stride)), strict=True)
         return self.transposed and any(added >= step for added, step in pairs)
 
-    def of(self, one: Tensor, other: Tensor) -> Tensor:
-        """Of the op's two tensors, without a bias."""
+    def of(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the result of the op's two tensors, without a bias."""
         options = (
             *(list(self.given[name]) for name in ("stride", "padding", "dilation")),
             self.transposed,
@@ -374,102 +372,102 @@ class Convolution:
         )
         with torch.no_grad(), without_library():
             if self.op == "convolution":
-                return torch.convolution(one, other, None, *options)
+                return torch.convolution(first, second, None, *options)
             backward = torch.ops.aten.convolution_backward
-            unread = one.new_empty(self.sizes)
+            unread = first.new_empty(self.sizes)
             if self.op == "convolution_bwd_input":
-                return backward(one, unread, other, None, *options, [True, False, False])[0]
-            return backward(other, one, unread, None, *options, [False, True, False])[1]
+                return backward(first, unread, second, None, *options, [True, False, False])[0]
+            return backward(second, first, unread, None, *options, [False, True, False])[1]
 
-    def terms(self, one: Tensor, other: Tensor) -> int:
-        """Products that are summed up for an element, at most."""
+    def terms(self, first: Tensor, second: Tensor) -> int:
+        """Return the maximum number of products that are summed for an element."""
         if self.op == "convolution_bwd_weight":
-            summed: list[int] = list((one if self.transposed else other).shape)
+            summed: list[int] = list((first if self.transposed else second).shape)
             return math.prod(summed[:1] + summed[2:])
-        sizes: list[int] = list(other.shape)
+        sizes: list[int] = list(second.shape)
         if self.transposed == (self.op == "convolution_bwd_input"):
             return math.prod(sizes[1:])
         return math.prod(sizes[:1] + sizes[2:]) // self.given["groups"][0]
 
-    def direct(self, other: Tensor) -> bool:
-        """Whether libraries on a GPU sum up the terms as they are: transforms (Winograd, FFT) work
-        on neighbours, and are not bound by elements."""
-        window = (self.sizes if self.op == "convolution_bwd_weight" else other.shape)[2:]
+    def direct(self, second: Tensor) -> bool:
+        """Return whether libraries on a GPU sum the terms directly: transforms (Winograd, FFT)
+        combine neighbours, and have no bound by element."""
+        window = (self.sizes if self.op == "convolution_bwd_weight" else second.shape)[2:]
         alone = all(size == 1 for size in window)
         return alone or max(self.given["dilation"]) > 1 or max(self.given["stride"]) > 2
 
-    def partial_sums(self, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The partial sums that PyTorch's own CPU kernels round to the type of the result: the sum
-        of their absolute values, and their number, for each element. None where a kernel sums up
+    def partial_sums(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the partial sums that PyTorch's own CPU kernels round to the type of the result:
+        the sum of their absolute values, and their number, for each element. None if a kernel sums
         all terms of an element at once.
 
         `slow_conv2d_backward` and `slow_conv_transpose2d` (and those of one and three dimensions,
-        and with dilation) multiply matrices, and sum what these products give in the type of the
-        result: for an image that comes back one product a position of the window (`col2im`), for a
-        weight one an image.
+        and with dilation) multiply matrices, and sum these products in the type of the result: for
+        an image's gradient one product per position of the window (`col2im`), for a weight's one
+        per image.
         """
         if self.op == "convolution_bwd_weight":
             sizes = torch.zeros(self.sizes, dtype=torch.float32)
-            for image, back in zip(one.split(1), other.split(1), strict=True):
+            for image, back in zip(first.split(1), second.split(1), strict=True):
                 sizes += self.of(image.to(torch.float32), back.to(torch.float32)).abs_()
-            return sizes, torch.full((), one.shape[0])
+            return sizes, torch.full((), first.shape[0])
         if self.transposed != (self.op == "convolution"):
             return None
         sizes, counts = torch.zeros(self.sizes, dtype=torch.float32), torch.zeros(self.sizes[2:])
-        groups, factors = self.given["groups"][0], one.to(torch.float32)
+        groups, factors = self.given["groups"][0], first.to(torch.float32)
         factors = factors.unflatten(1, (groups, -1)).flatten(3)
-        weight = other.to(torch.float32).unflatten(0, (groups, -1))
+        weight = second.to(torch.float32).unflatten(0, (groups, -1))
         both = (slice(None),) * 2  # images and channels
-        for position, read, written in self._positions(one, other):
-            found = torch.einsum("ngil,gio->ngol", factors, weight[(slice(None),) * 3 + position])
-            found = found.flatten(1, 2).unflatten(2, one.shape[2:])
-            sizes[both + written] += found[both + read].abs()
+        for position, read, written in self._positions(first, second):
+            products = torch.einsum(
+                "ngil,gio->ngol", factors, weight[(slice(None),) * 3 + position]
+            )
+            products = products.flatten(1, 2).unflatten(2, first.shape[2:])
+            sizes[both + written] += products[both + read].abs()
             counts[written] += 1
         return sizes, counts
 
     def _positions(
-        self, one: Tensor, other: Tensor
+        self, first: Tensor, second: Tensor
     ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
-        """Each position of the window, the part of `one` that it multiplies, and where in the
-        result that goes."""
-        rank = one.dim() - 2
+        """Yield each position of the window, its part of `first`, and its target in the result."""
+        rank = first.dim() - 2
         stride, padding, dilation = (
             self.given[name] * (1 if len(self.given[name]) == rank else rank)
             for name in ("stride", "padding", "dilation")
         )
-        for position in itertools.product(*map(range, other.shape[2:])):
+        for position in itertools.product(*map(range, second.shape[2:])):
             read, written = [], []
             for at, step in enumerate(stride):
                 offset = position[at] * dilation[at] - padding[at]
-                first = max(0, -(offset // step))
-                end = min(one.shape[at + 2], (self.sizes[at + 2] - 1 - offset) // step + 1)
-                read.append(slice(first, end))
-                written.append(slice(offset + first * step, offset + end * step, step))
+                begin = max(0, -(offset // step))
+                end = min(first.shape[at + 2], (self.sizes[at + 2] - 1 - offset) // step + 1)
+                read.append(slice(begin, end))
+                written.append(slice(offset + begin * step, offset + end * step, step))
             if all(part.start < part.stop for part in read):
                 yield position, tuple(read), tuple(written)
 
 
 def convolution_of(op: str, given: Options, sizes: Sequence[int] = ()) -> Convolution:
-    """Raises NoReference."""
+    """Build the convolution. Raises NoReference."""
     if not given:
-        raise NoReference("nothing tells the stride and the padding of the convolution")
+        raise NoReference("the convolution's stride and padding are unknown")
     if op != "convolution" and not sizes:
-        raise NoReference("nothing tells the sizes of its result")
-    return Convolution(op, numbers(given), tuple(sizes))
+        raise NoReference("the sizes of its result are unknown")
+    return Convolution(op, convolution_numbers(given), tuple(sizes))
 
 
 def convolution_values(
     conv: Convolution, inputs: Sequence[Tensor], given: Options
 ) -> tuple[Tensor, Tensor]:
-    """The true values and what their terms are bound by: by Cauchy and Schwarz, the lengths of what
-    is summed up."""
+    """Return the true values and the bound of their terms by Cauchy and Schwarz."""
     if conv.op == "convolution" and not conv.transposed:
         return ConvReference(given).part(inputs, (slice(None),) * inputs[0].dim())
     wide = wide_dtype(inputs[0])
-    one, other, *bias = (tensor.to(wide) for tensor in inputs)
-    values = conv.of(one, other)
-    terms = conv.of(one.square(), torch.ones_like(other)).sqrt_()
-    terms *= conv.of(torch.ones_like(one), other.square()).sqrt_()
+    first, second, *bias = (tensor.to(wide) for tensor in inputs)
+    values = conv.of(first, second)
+    terms = conv.of(first.square(), torch.ones_like(second)).sqrt_()
+    terms *= conv.of(torch.ones_like(first), second.square()).sqrt_()
     if bias:
         added = along_channels(bias[0], values)
         values, terms = values + added, terms + added.abs()

@@ -1,1 +1,1 @@
-"""What repeated measurements of choices prove, and how the device was doing: without torch."""
+"""Statistics of repeated measurements, and sensors of devices; without torch."""

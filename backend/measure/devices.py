@@ -1,7 +1,6 @@
-"""The devices of this machine and their caches, and a thread for each device that reads its
-sensors.
+"""The devices of this machine, their caches, and a thread per device that reads its sensors.
 
-A driver may hang, a GPU may fall off its bus: whoever looks at the readings never waits for one.
+A driver may hang and a GPU may fall off its bus, so consumers of readings never wait for a driver.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from backend.measure.sensors import (
 )
 
 PATIENCE = 5.0
-"""Seconds after which a driver that has not answered counts as silent."""
+"""Seconds after which a driver without an answer counts as silent."""
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia")
 
 
 @dataclass(frozen=True, slots=True)
 class MachineDevice:
-    """`label` is its index, or `CPU`; `place` its PCI address. `read` may raise anything."""
+    """A device: `label` is its index, or `CPU`; `place` its PCI address. `read` may raise."""
 
     label: str
     name: str
@@ -43,7 +42,7 @@ class MachineDevice:
 
 @dataclass(frozen=True, slots=True)
 class LatestReading:
-    """What is known of a device: its last reading, or why there is none now."""
+    """The last reading of a device, or why there is none now."""
 
     device: MachineDevice
     reading: SensorReading | None
@@ -51,23 +50,21 @@ class LatestReading:
 
 
 def gpus(root: Path = SYSFS, library: str | None = None) -> list[MachineDevice]:
-    """The GPUs of this machine, AMD's first. Drivers may take seconds to answer.
-
-    `library` is NVIDIA's; None asks for it only where its driver is there.
-    """
-    found: list[MachineDevice] = []
+    """Return the GPUs of this machine, AMD's first. Drivers may take seconds to answer. `library`
+    is NVIDIA's; None loads it only if its driver is present."""
+    devices: list[MachineDevice] = []
     for address in sensors.amd_addresses(root):
-        found.append(_amd_device(len(found), address, partial(AmdSensor, address, root)))
+        devices.append(_amd_device(len(devices), address, partial(AmdSensor, address, root)))
     for address in _nvidia_addresses(library):
-        made = partial(NvidiaSensor, address, None, library or sensors.NVML)
-        found.append(_amd_device(len(found), address, made))
-    return found
+        sensor = partial(NvidiaSensor, address, None, library or sensors.NVML)
+        devices.append(_amd_device(len(devices), address, sensor))
+    return devices
 
 
 def _amd_device(
     index: int, address: str, make: Callable[[], AmdSensor | NvidiaSensor]
 ) -> MachineDevice:
-    """One that cannot be opened is there, and says why when it is read."""
+    """Return the device at `address`; its reading reports why it cannot be opened."""
     try:
         gpu = make()
         return MachineDevice(str(index), gpu.name, address, gpu.reading)
@@ -89,21 +86,21 @@ def _nvidia_addresses(library: str | None) -> list[str]:
 
 
 def processor(root: Path = SYSFS, proc: Path = sensors.PROC) -> MachineDevice:
-    """The CPUs that we may run on, as one."""
+    """Return the CPUs that this process may use, as one device."""
     ours = sorted(os.sched_getaffinity(0))
     sensor, load = CpuSensor(ours, root), CpuLoad(proc)
 
     def read() -> SensorReading:
         state, usage = sensor(), load()
-        asked = {"clock": state.clock_mhz, "temperature": state.temperature_c}
-        missing = [f"{what}: sysfs does not tell it" for what, v in asked.items() if v is None]
+        values = {"clock": state.clock_mhz, "temperature": state.temperature_c}
+        missing = [f"{what}: not exposed by sysfs" for what, v in values.items() if v is None]
         return SensorReading(usage, state, tuple(missing))
 
     return MachineDevice("CPU", f"{len(ours)} CPUs", "", read)
 
 
 class Readers:
-    """A thread for each device, which reads when it is asked to and nothing else."""
+    """Threads, one per device, that read on request."""
 
     def __init__(
         self, devices: Sequence[MachineDevice], clock: Callable[[], float] = time.monotonic
@@ -114,16 +111,16 @@ class Readers:
         return len(self._readers)
 
     def ask(self) -> None:
-        """Let each read again, but for those that are still at it."""
+        """Request a reading from each thread that is not still reading."""
         for reader in self._readers:
             reader.ask()
 
     def seen(self) -> list[LatestReading]:
-        """What is known now; never waits."""
+        """Return the latest readings without waiting."""
         return [reader.seen() for reader in self._readers]
 
     def stop(self) -> None:
-        """End the threads; one that hangs in a driver ends with the program."""
+        """End the threads; a thread that hangs in a driver ends with the program."""
         for reader in self._readers:
             reader.stop()
 
@@ -132,7 +129,7 @@ class _Reader:
     def __init__(self, device: MachineDevice, clock: Callable[[], float]) -> None:
         self._device = device
         self._clock = clock
-        self._asked = threading.Event()
+        self._requested = threading.Event()
         self._since: float | None = None
         self._over = False
         self._last = LatestReading(device, None)
@@ -141,11 +138,11 @@ class _Reader:
     def ask(self) -> None:
         if self._since is None:
             self._since = self._clock()
-            self._asked.set()
+            self._requested.set()
 
     def stop(self) -> None:
         self._over = True
-        self._asked.set()
+        self._requested.set()
 
     def seen(self) -> LatestReading:
         since = self._since
@@ -156,8 +153,8 @@ class _Reader:
         return self._last
 
     def _run(self) -> None:
-        while self._asked.wait() and not self._over:
-            self._asked.clear()
+        while self._requested.wait() and not self._over:
+            self._requested.clear()
             try:
                 self._last = LatestReading(self._device, self._device.read())
             except Exception as error:  # a library or a driver of any kind
@@ -166,7 +163,7 @@ class _Reader:
 
 
 NOTHING = SensorReading(Usage(), DeviceState())
-"""Of a device that has told nothing yet, or tells nothing any more."""
+"""The reading of a device that has not reported yet, or no longer does."""
 
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -174,13 +171,13 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def cpu_caches(cpus: Iterable[int], root: Path = _CPUS) -> dict[int, int]:
-    """Bytes of all data caches of each level that these CPUs have, one that several share once.
+    """Return the bytes of all data caches of each level of these CPUs, counting shared caches once.
 
-    The first level is left out: what fits there takes no time worth a roof. Empty where Linux does
-    not tell.
+    The first level is left out: data that fits there needs no roofline. Empty if Linux does not
+    list caches.
     """
     seen: set[tuple[int, str]] = set()
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for cpu in cpus:
         for folder in sorted((root / f"cpu{cpu}" / "cache").glob("index*")):
             try:
@@ -191,8 +188,8 @@ def cpu_caches(cpus: Iterable[int], root: Path = _CPUS) -> dict[int, int]:
                 continue
             if level > 1 and kind != "Instruction" and (level, shared) not in seen:
                 seen.add((level, shared))
-                found[level] = found.get(level, 0) + size
-    return dict(sorted(found.items()))
+                sizes[level] = sizes.get(level, 0) + size
+    return dict(sorted(sizes.items()))
 
 
 def _text(path: Path) -> str:
@@ -200,6 +197,6 @@ def _text(path: Path) -> str:
 
 
 def _bytes(text: str) -> int:
-    """`2048K`. Raises ValueError."""
+    """Parse `2048K`. Raises ValueError."""
     unit = _UNITS.get(text[-1:], 0)
     return int(text[:-1]) * unit if unit else int(text)

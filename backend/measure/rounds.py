@@ -1,11 +1,11 @@
-"""Rounds of samples, until the verdict is clear or the time is up, the measurement that they give,
-and sentences on what disturbed them: drift, throttling, a busy neighbour. Knows no torch.
+"""Rounds of samples until the verdict is clear or time is up; the resulting measurement; and
+sentences about disturbances: drift, throttling, a busy neighbour. Without torch.
 
-The evidence of a disturbance is one kernel that is the same in every round, and what the machine
-reports. Did its row of times change its level: in a step, in a drift, or not at all? The times are
-condensed to medians of neighbours, so that single wild rounds and short waves do not count. A trend
-is tested as Mann (1945) and Kendall (1975) do and sized as Theil (1950) and Sen (1968) do; a step
-is found and tested as Pettitt (1979) does.
+Evidence of a disturbance comes from a kernel that is the same in every round, and from the
+machine's counters. Did its times change their level: in a step, in a drift, or not at all? The
+times are condensed to medians of neighbours, so that single outliers and short waves do not count.
+A trend is tested as in Mann (1945) and Kendall (1975) and sized as in Theil (1950) and Sen (1968);
+a step is found and tested as in Pettitt (1979).
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from backend.model.problem import TuningKey
 from backend.model.session import Session
 
 FEWEST = 16
-"""Rounds below which no change is looked for."""
+"""The number of rounds below which no change is sought."""
 GROUPS = 24
-"""Medians that the rounds are condensed to, at most."""
+"""The maximum number of medians that the rounds are condensed to."""
 ERROR = 0.01
-"""Chance of each test to see a change where there is none."""
+"""The probability that a test reports a change where there is none."""
 WORTH = 0.02
-"""The smallest relative change that is told."""
+"""The smallest relative change that is reported."""
 SURE = 3.5
-"""Standard errors that a step must have; 1 % by chance, sought at any place (Andrews 1993)."""
+"""Standard errors of a significant step; 1 % by chance at any position (Andrews 1993)."""
 SHORTEST = 4
-"""Rounds that a level must last."""
+"""The number of rounds that a level must last."""
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """By how much the log time changed, and after which round, if at once (None: bit by bit)."""
+    """The change of the log time, and the round after which it happened (None: gradually)."""
 
     size: float
     after: int | None = None
 
     def at(self, share: float, round: int) -> float:
-        """What of it has happened by a round that lies at this share of the time."""
+        """Return the part of the change that has happened by a round at this share of the time."""
         if self.after is None:
             return self.size * share
         return self.size if round >= self.after else 0.0
 
 
 def find_change(times: Sequence[float]) -> LevelChange | None:
-    """The step or the trend in a row of log times, whichever fits better, if there is one."""
+    """Return the step or trend in a series of log times, whichever fits better, if there is one."""
     if len(times) < FEWEST:
         return None
     condensed = _condensed(times)
@@ -73,10 +73,8 @@ def find_change(times: Sequence[float]) -> LevelChange | None:
 
 
 def mann_kendall(values: Sequence[float], waves: float = 1.0) -> float:
-    """Two-sided p of no trend, from how many later values are higher than earlier ones.
-
-    `waves` is the factor by which neighbours that are alike swell the variance.
-    """
+    """Return the two-sided p of no trend, from how many later values are higher than earlier ones.
+    `waves` is the factor by which correlated neighbours increase the variance."""
     count = len(values)
     score = sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
     variance = waves * count * (count - 1) * (2 * count + 5) / 18
@@ -84,13 +82,13 @@ def mann_kendall(values: Sequence[float], waves: float = 1.0) -> float:
 
 
 def theil_sen(values: Sequence[float]) -> float:
-    """Slope a step: the median slope of all pairs."""
+    """Return the slope per step: the median slope of all pairs."""
     pairs = combinations(enumerate(values), 2)
     return median((later - earlier) / (at - start) for (start, earlier), (at, later) in pairs)
 
 
 def pettitt(values: Sequence[float]) -> tuple[int, float]:
-    """After how many values the level most likely changes, and the p of no change at all."""
+    """Return after how many values the level most likely changes, and the p of no change at all."""
     count, score, scores = len(values), 0.0, []
     for rank in _ranks(values)[:-1]:
         score += 2 * rank - (count + 1)
@@ -106,7 +104,7 @@ def _condensed(times: Sequence[float]) -> list[float]:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """1 for the smallest; equal values share the mean of their ranks."""
+    """Return ranks from 1; equal values share the mean of their ranks."""
     places: dict[float, list[int]] = {}
     for place, value in enumerate(sorted(values), 1):
         places.setdefault(value, []).append(place)
@@ -122,7 +120,7 @@ def _drift(condensed: Sequence[float]) -> LevelChange | None:
 
 
 def _step(times: Sequence[float], condensed: Sequence[float]) -> LevelChange | None:
-    """A change of level that stands out from the waves around it, and lasts."""
+    """Return a change of level that exceeds the waves around it, and lasts."""
     at, p = pettitt(condensed)
     if p >= ERROR or abs(_height(condensed, at)) < SURE * _error_of_height(condensed, at):
         return None
@@ -137,14 +135,14 @@ def _height(values: Sequence[float], at: int) -> float:
 
 
 def _error_of_height(values: Sequence[float], at: int) -> float:
-    """Standard error of a step's height, from the median distance to its two levels."""
+    """Return the standard error of a step's height, from the median distance to its two levels."""
     residuals = [value - median(part) for part in (values[:at], values[at:]) for value in part]
     scatter = 1.4826 * median(map(abs, residuals))
     return scatter * sqrt(swelling(likeness(residuals)) * (1 / at + 1 / (len(values) - at)))
 
 
 def _lasts(times: Sequence[float], after: int) -> bool:
-    """Whether both halves of either level lie on their own side of the middle."""
+    """Return whether both halves of either level are on their own side of the middle."""
     before, behind, size = times[:after], times[after:], _height(times, after)
     middle = median(before) + size / 2
     return all(
@@ -155,30 +153,30 @@ def _lasts(times: Sequence[float], after: int) -> bool:
 
 
 def _misfit(times: Sequence[float], change: LevelChange) -> float:
-    """Mean absolute distance of the rounds from a line or a step."""
+    """Return the mean absolute distance of the rounds from a line or a step."""
     flat = [time - change.at(place / (len(times) - 1), place) for place, time in enumerate(times)]
     level = median(flat)
     return fmean(abs(time - level) for time in flat)
 
 
 SLOW = 1.5
-"""A round that took this many times as long as a quiet one was disturbed."""
+"""A round that took this many times as long as a quiet round was disturbed."""
 SLOW_SHARE, SLOW_LEAST = 0.05, 3
-"""Share and number of such rounds from which on they are told."""
+"""The share and the number of such rounds that are reported."""
 CPU_SHARE = 0.9
-"""A measuring thread that computes has the CPU for more of the time than this, if left alone."""
+"""The minimum share of CPU time of an undisturbed measuring thread that computes."""
 SWITCHES = 20.0
-"""Involuntary context switches a second that show another process on the same core."""
+"""Involuntary context switches per second that indicate another process on the same core."""
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
-    """What the machine tells of the time in which was measured; None is not known.
+class MachineCounters:
+    """The machine's counters during the measurement; None is unknown.
 
-    `seconds` is wall-clock time and `cpu_seconds` the CPU time of the measuring thread in it (leave
-    it out where that thread sleeps until a GPU is done). `load` is the load average, own work
-    included, on `cores` cores. `switches` counts involuntary context switches. `clocks` are the
-    device's clock in MHz, in the order of time.
+    `seconds` is wall-clock time and `cpu_seconds` the measuring thread's CPU time in it (None if
+    that thread sleeps until a GPU is done). `load` is the load average, own work included, on
+    `cores` cores. `switches` counts involuntary context switches. `clocks` are the device's clock
+    in MHz, in chronological order.
     """
 
     seconds: float | None = None
@@ -189,12 +187,12 @@ class Signs:
     clocks: tuple[float, ...] = ()
 
 
-def disturbances(reference: Sequence[float], signs: Signs | None = None) -> tuple[str, ...]:
-    """Sentences on what disturbed a measurement, none if nothing did.
-
-    `reference` are the milliseconds of the reference kernel, one a round, all above 0.
-    """
-    signs = signs or Signs()
+def disturbances(
+    reference: Sequence[float], signs: MachineCounters | None = None
+) -> tuple[str, ...]:
+    """Return sentences about what disturbed a measurement. `reference` are the milliseconds of the
+    reference kernel, one per round, all above 0."""
+    signs = signs or MachineCounters()
     change = find_change([log(ms) for ms in reference])
     sentences = [_change_sentence(change)] if change else []
     if clock := _clock_sentence(signs.clocks):
@@ -205,14 +203,13 @@ def disturbances(reference: Sequence[float], signs: Signs | None = None) -> tupl
 
 
 def slow_share(reference: Sequence[float], after: int | None = None) -> float:
-    """Share of disturbed rounds; 0 where they are too few to tell.
-
-    A quiet round is the lower quartile, before and after round `after` by itself.
-    """
+    """Return the share of disturbed rounds; 0 if they are too few to be significant. A quiet round
+    is the lower quartile, separately before and after round `after`."""
     parts = [reference] if after is None else [reference[:after], reference[after:]]
     slow = sum(_slow_rounds(part) for part in parts if part)
-    share = slow / max(1, len(reference))
-    return share if slow >= SLOW_LEAST and share >= SLOW_SHARE else 0.0
+    if slow < max(SLOW_LEAST, SLOW_SHARE * len(reference)):
+        return 0.0
+    return slow / len(reference)
 
 
 def _slow_rounds(times: Sequence[float]) -> int:
@@ -231,7 +228,7 @@ def _change_sentence(change: LevelChange) -> str:
 
 
 def _clock_sentence(clocks: Sequence[float]) -> str:
-    """How the clock changed from the first to the last quarter of the time."""
+    """Return how the clock changed from the first to the last quarter of the time."""
     quarter = len(clocks) // 4
     if not quarter:
         return ""
@@ -242,8 +239,8 @@ def _clock_sentence(clocks: Sequence[float]) -> str:
     return f"clock: the device's clock {verb} from {first:.0f} to {last:.0f} MHz"
 
 
-def _neighbour_sentence(slow: float, signs: Signs) -> str:
-    """Slow rounds or a lack of CPU time accuse; load and switches only bear witness."""
+def _neighbour_sentence(slow: float, signs: MachineCounters) -> str:
+    """Report slow rounds or a lack of CPU time; load and switches alone are not reported."""
     accused, witnesses = [], []
     if slow:
         accused.append(f"{100 * slow:.0f} % of the rounds took more than {SLOW:g} x a quiet round")
@@ -255,21 +252,21 @@ def _neighbour_sentence(slow: float, signs: Signs) -> str:
             accused.append(f"the measuring thread had the CPU for {100 * share:.0f} % of the time")
         switches = (signs.switches or 0) / signs.seconds
         if switches > SWITCHES:
-            witnesses.append(f"it was put aside {counted(round(switches), 'time')} a second")
+            witnesses.append(f"preempted {switches:.0f}×/s")
     return f"busy neighbour: {', '.join(accused + witnesses)}" if accused else ""
 
 
 BLOCK = 2
-"""Rounds in the same memory: where inputs and outputs lie favours one choice or another."""
+"""Rounds in the same memory: the location of inputs and outputs favours one choice or another."""
 MOST_LOOKS = 8
 PROGRESS_SECONDS = 0.25
 REST = 4.0
-"""So many times as long as a throttled round took the device is left alone: it may cool down."""
+"""After a throttled round the device rests this many times the round's duration, to cool down."""
 MOST_REST = 0.25
 """Seconds."""
 
 _dice = random.Random()
-"""Of our own: a program that is measured from inside has numbers of its own."""
+"""Our own generator: a program that is measured from inside uses the global one."""
 
 
 class ChoiceBroke(Exception):
@@ -283,7 +280,7 @@ class ChoiceBroke(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Milliseconds of one call. `clean`: no other process took the CPU meanwhile."""
+    """The milliseconds of one call. `clean`: no other process took the CPU meanwhile."""
 
     ms: float
     clean: bool = True
@@ -293,24 +290,24 @@ class Bench(Protocol):
     """Choices that can be sampled."""
 
     def renew(self, hashes: Sequence[str]) -> None:
-        """Put all inputs and outputs elsewhere and warm each choice up. Raises ChoiceBroke."""
+        """Move all inputs and outputs to new memory and warm each choice up. Raises ChoiceBroke."""
 
     def sample(self, hash: str) -> Sample:
-        """Raises ChoiceBroke."""
+        """Time one call of a choice. Raises ChoiceBroke."""
 
     def reference(self) -> Sample:
-        """Of a kernel that is the same in every round."""
+        """Time a kernel that is the same in every round."""
 
     def state(self) -> DeviceState:
-        """How the device is doing, or did lately."""
+        """Return the current or a recent state of the device."""
 
     def resolution_ms(self, hash: str) -> float:
-        """The smallest difference of two samples of a choice that the clock can tell."""
+        """Return the smallest difference of two samples of a choice that the clock can resolve."""
 
 
 @dataclass
 class Series:
-    """`reference`, `blocks` and each of `times` have one entry a round."""
+    """Samples: `reference`, `blocks` and each of `times` have one item per round."""
 
     times: dict[str, list[float]] = field(default_factory=dict)
     reference: list[float] = field(default_factory=list)
@@ -329,11 +326,11 @@ class Series:
 
 @dataclass
 class Rounds:
-    """What was seen of the choices `hashes` that can be run.
+    """The samples of the choices `hashes` that can be run.
 
-    Only `clean` rounds count; `disturbed` ones are those in which another process took the CPU, or
-    the device was `throttled`. `states` has one entry a round, of all of them. `resolutions` are
-    the smallest differences, in ms, that the clock can tell, by hash.
+    Only `clean` rounds count; in `disturbed` ones another process took the CPU, or the device was
+    `throttled`. `states` has one item for every round. `resolutions` are the smallest differences,
+    in ms, that the clock can resolve, by hash.
     """
 
     hashes: list[str]
@@ -341,12 +338,12 @@ class Rounds:
     disturbed: Series = field(default_factory=Series)
     failed: dict[str, str] = field(default_factory=dict)
     standings: tuple[MeasuredChoice, ...] = ()
-    signs: Signs = field(default_factory=Signs)
+    signs: MachineCounters = field(default_factory=MachineCounters)
     states: list[DeviceState] = field(default_factory=list)
     throttled: int = 0
     resolutions: dict[str, float] = field(default_factory=dict)
     looked: tuple[int, int] = (1, 1)
-    """The last look, of how many."""
+    """The last look, and the number of looks."""
 
     @property
     def judged(self) -> Series:
@@ -360,14 +357,14 @@ class Rounds:
             series.times.pop(broken.hash, None)
 
     def expel(self, broken: ChoiceBroke) -> None:
-        """Drop a choice when all is measured: the others are judged without it."""
+        """Drop a choice after the measurement: the others are judged without it."""
         self.drop(broken)
         self.standings = ()
         if self.hashes:
             self.judge(*self.looked)
 
     def judge(self, look: int, looks: int) -> None:
-        """Disturbed rounds alone prove nothing."""
+        """Judge the clean rounds; disturbed rounds alone prove nothing."""
         self.looked = (look, looks)
         series = self.judged
         standings = judge(
@@ -379,7 +376,7 @@ class Rounds:
 
 
 OnRounds = Callable[[Rounds, float], None]
-"""Hears of the rounds so far, and of the seconds that are left at most."""
+"""Receives the rounds so far and the maximum of remaining seconds."""
 
 
 def measure(
@@ -392,9 +389,9 @@ def measure(
 ) -> Rounds:
     """Sample `hashes` in rounds, each in a random order, until all verdicts are clear.
 
-    Ends about at `deadline` (of `time.monotonic`), but not before one round was made, nor, while
-    there is time, before `least` are: medians to be compared with another day's take more rounds
-    than a clear verdict does. `rounds` are those to add to, where they are judged in another way.
+    Ends at about `deadline` (of `time.monotonic`), but not before the first round, nor, budget
+    permitting, before `least` rounds: medians for comparison with another day's need more rounds
+    than a clear verdict. `rounds` are earlier rounds to extend, for a second judgement.
     """
     rounds = Rounds(list(hashes)) if rounds is None else rounds
     with _no_garbage_collection():
@@ -433,9 +430,9 @@ def _until_settled(
 
 
 def _round(bench: Bench, rounds: Rounds, attempt: int) -> None:
-    """One sample of each choice and of the reference; a choice that breaks is dropped.
+    """Take one sample of each choice and of the reference; a choice that breaks is dropped.
 
-    The order is random each time, of what is made anew too: the first one gets another memory.
+    The order is random each time, also for new memory: the first choice gets a different location.
     """
     old = attempt % BLOCK != 0
     samples: dict[str, Sample] = {}
@@ -459,14 +456,14 @@ def _round(bench: Bench, rounds: Rounds, attempt: int) -> None:
 
 
 def _timed_round(bench: Bench, rounds: Rounds, attempt: int) -> float:
-    """The seconds that one round took."""
+    """Take a round and return its seconds."""
     begin = time.monotonic()
     _round(bench, rounds, attempt)
     return time.monotonic() - begin
 
 
 def _looks(rounds: float) -> int:
-    """One more than so many rounds reach: that costs little, one too few would waste time."""
+    """Return the number of looks, plus one: too many cost little, too few waste time."""
     return min(MOST_LOOKS, sum(count < rounds for count in schedule(MOST_LOOKS)) + 2)
 
 
@@ -484,13 +481,13 @@ def _no_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def _signs_of(rounds: Rounds) -> Iterator[None]:
-    """What the system tells of this thread and its neighbours while the block runs."""
+    """Collect the system's counters of this thread and its neighbours while the block runs."""
     begin, cpu = time.monotonic(), time.thread_time()
     switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
     try:
         yield
     finally:
-        rounds.signs = Signs(
+        rounds.signs = MachineCounters(
             seconds=time.monotonic() - begin,
             cpu_seconds=time.thread_time() - cpu,
             load=os.getloadavg()[0],
@@ -501,7 +498,7 @@ def _signs_of(rounds: Rounds) -> Iterator[None]:
 
 
 LOST_SHARE = 0.1
-"""Share of the rounds that another process spoiled, from which on that is told."""
+"""The share of rounds spoiled by other processes from which on that is reported."""
 
 
 def measurement_of(
@@ -513,8 +510,8 @@ def measurement_of(
     caches: Caches,
     trouble: tuple[str, ...] = (),
 ) -> Measurement:
-    """The standings of `rounds`, which has some; `names` and `outputs` by hash; `trouble` is what
-    there is to say beside what disturbed it."""
+    """Return the standings of `rounds`, which is not empty; `names` and `outputs` are by hash;
+    `trouble` are further sentences about the measurement."""
     return Measurement(
         op=key.op,
         inputs=key.inputs,
@@ -545,7 +542,7 @@ def measurement_of(
 
 
 def trouble_of(rounds: Rounds) -> tuple[str, ...]:
-    """What disturbed them, in sentences."""
+    """Return sentences about what disturbed the rounds."""
     sentences = disturbances(rounds.judged.reference, rounds.signs)
     clean, lost = rounds.clean.count, rounds.disturbed.count - rounds.throttled
     every = clean + rounds.disturbed.count

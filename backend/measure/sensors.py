@@ -1,13 +1,13 @@
-"""The clock, power, temperature and use of a CPU, an AMD or an NVIDIA GPU, and why it is throttled.
+"""The clock, power, temperature, use and throttle reasons of a CPU, an AMD or an NVIDIA GPU.
 
-An AMD GPU is read from sysfs, as AMD's own library does. `gpu_metrics` is a structure of the
-driver, in several revisions that its head names: their layouts are those of
-`drivers/gpu/drm/amd/include/kgd_pp_interface.h` of Linux, the bits of the throttle status those of
+An AMD GPU is read from sysfs, as AMD's own library does. `gpu_metrics` is a structure of the driver
+in several revisions, named in its header: their layouts are from Linux,
+`drivers/gpu/drm/amd/include/kgd_pp_interface.h`, the throttle status bits from
 `drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h` (independent of the chip) and
 `.../swsmu/smu13/smu_v13_0_6_ppt.c` (of the MI300). A value with all bits set is unknown.
 
-An NVIDIA GPU is read by NVML, the library of its driver (`nvidia-ml`'s reference has all names),
-which is there wherever the driver is; a Python package for it need not be.
+An NVIDIA GPU is read with NVML, the library of its driver (all names are in the reference of
+`nvidia-ml`), which is present wherever the driver is; a Python package for it may be missing.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from statistics import median
 from typing import Any
 
 EVERY = 0.02
-"""Seconds between two readings, at least: drivers tell nothing new more often than that."""
+"""The minimum seconds between two readings: drivers do not update more often."""
+_MOST_BYTES = 200
+"""The part of a file of sysfs or proc that is used: a float can still hold as many digits."""
 COST = 0.02
-"""Share of the time that readings may take; where one takes long, they are made less often."""
+"""The maximum share of time for readings; slow readings become less frequent."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """None is not known. `throttled` are the reasons why the device is, or since the last reading
-    was, slower than it could be: `power cap`, `too hot`, ..."""
+    """The state of a device; None is unknown. `throttled` are the reasons why the device is, or was
+    since the last reading, slower than possible: `power cap`, `too hot`, ..."""
 
     clock_mhz: float | None = None
     power_w: float | None = None
@@ -41,7 +43,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a device is in use: busy percent, bytes of memory. None is not known."""
+    """The use of a device: busy percent, bytes of memory. None is unknown."""
 
     busy: float | None = None
     memory_used: float | None = None
@@ -50,7 +52,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SensorReading:
-    """A device at one moment. `unread` says of what is not known why, in a few words."""
+    """A device at one moment. `unread` has a short reason for each unknown value."""
 
     usage: Usage
     state: DeviceState
@@ -58,11 +60,11 @@ class SensorReading:
 
 
 Sensor = Callable[[], DeviceState]
-"""Reads the state of a device. May raise anything: then it is not asked again."""
+"""Reads the state of a device. If it raises anything, it is not called again."""
 
 
 class SensorWatch:
-    """Asks a sensor, but not too often: between two readings the last one holds."""
+    """Reads a sensor with a rate limit: between two readings the last one is returned."""
 
     def __init__(self, sensor: Sensor | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._sensor = sensor
@@ -76,55 +78,58 @@ class SensorWatch:
             return self._last
         try:
             self._last = self._sensor()
-        except Exception:  # a library or a driver of any kind; what is measured matters more
+        except Exception:  # any library or driver; the measurement must go on
             self._sensor, self._last = None, DeviceState()
         end = self._clock()
         self._due = end + max(EVERY, (end - begin) / COST)
         return self._last
 
 
-class Risen:
-    """Counters that only rise while something slows the device down: which did, since last time."""
+class RisingCounters:
+    """Counters that only rise while something slows the device down."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
 
     def of(self, counters: dict[str, int]) -> tuple[str, ...]:
-        """The names of those that rose; none the first time."""
+        """Return the names of the counters that rose since the last call; none on the first."""
         risen = [name for name, count in counters.items() if count > self._before.get(name, count)]
         self._before = counters
         return tuple(risen)
 
 
 def middle(values: Iterable[float | None]) -> float | None:
-    """The median of those that are known."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    """Return the median of the values that are not None."""
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
 
 
-def number(path: Path, scale: float = 1.0) -> float | None:
-    """What a file of sysfs says, times `scale`; None where it says no number."""
+def sysfs_number(path: Path, scale: float = 1.0) -> float | None:
+    """Return the number in a file of sysfs, times `scale`; None if it is not a number."""
     try:
-        return int(path.read_bytes()[:64]) * scale
-    except (OSError, ValueError):
+        return int(read_sysfs(path)) * scale
+    except ValueError:
         return None
 
 
-def text(path: Path, most: int = 200) -> str:
-    """What a file of sysfs or proc says at its beginning; empty where it cannot be read."""
+def read_sysfs(path: Path) -> str:
+    """Return the beginning of a file of sysfs or proc; empty if it cannot be read."""
     try:
-        return path.read_bytes()[:most].decode("utf-8", "replace").strip()
+        return _beginning(path)
     except OSError:
         return ""
 
 
 def why_unread(path: Path) -> str:
-    """Why a file of sysfs says no number."""
+    """Return why a file of sysfs has no number."""
     try:
-        said = path.read_bytes()[:64]
+        return f"{path.name} says {_beginning(path)[:20]!r}"
     except OSError as error:
         return f"{path.name}: {error.strerror}"
-    return f"{path.name} says {said.decode('utf-8', 'replace').strip()[:20]!r}"
+
+
+def _beginning(path: Path) -> str:
+    return path.read_bytes()[:_MOST_BYTES].decode("utf-8", "replace").strip()
 
 
 SYSFS = Path("/sys")
@@ -132,11 +137,11 @@ PROC = Path("/proc")
 _KIB = re.compile(r"(\w+):\s+(\d{1,12}) kB")
 _DRIVERS = ("coretemp", "k10temp", "zenpower")
 _MOST = 8
-"""CPUs whose clock is read: that of one can cost a message to it."""
+"""The number of CPUs whose clock is read: reading one can cost an interrupt on it."""
 
 
 class CpuSensor:
-    """The CPUs with these numbers, those that we may run on."""
+    """The CPUs with these numbers, which this process may use."""
 
     def __init__(self, cpus: Iterable[int], root: Path = SYSFS) -> None:
         ours = [root / f"devices/system/cpu/cpu{cpu}" for cpu in sorted(cpus)]
@@ -147,18 +152,18 @@ class CpuSensor:
             for what in ("core", "package")
         )
         self._temperature = _temperature(root)
-        self._throttled = Risen()
+        self._throttled = RisingCounters()
 
     def __call__(self) -> DeviceState:
-        clocks = (number(path, 1e-3) for path in self._clocks)
-        count = int(sum(number(path) or 0 for path in self._counts))
+        clocks = (sysfs_number(path, 1e-3) for path in self._clocks)
+        count = int(sum(sysfs_number(path) or 0 for path in self._counts))
         hot = self._throttled.of({"too hot": count})
-        temperature = None if self._temperature is None else number(self._temperature, 1e-3)
+        temperature = None if self._temperature is None else sysfs_number(self._temperature, 1e-3)
         return DeviceState(middle(clocks), None, temperature, hot)
 
 
 class CpuLoad:
-    """How busy all CPUs were since it was asked last, and the machine's memory."""
+    """The share of busy time of all CPUs since the last call, and the machine's memory."""
 
     def __init__(self, root: Path = PROC) -> None:
         self._root = root
@@ -173,8 +178,8 @@ class CpuLoad:
         return Usage(busy, *memory)
 
     def _times(self) -> tuple[int, int]:
-        """Ticks at work, and all: `proc_stat` of the manual."""
-        words = text(self._root / "stat").partition("\n")[0].split()[1:9]
+        """Return busy ticks and all ticks: `proc_stat` of the manual."""
+        words = read_sysfs(self._root / "stat").partition("\n")[0].split()[1:9]
         if len(words) < 8 or not all(word.isdecimal() for word in words):
             return 0, 0
         ticks = [int(word) for word in words]
@@ -183,16 +188,16 @@ class CpuLoad:
 
 
 def _memory(path: Path) -> tuple[float | None, float | None]:
-    """Bytes that are not available to programs, and all."""
-    told = dict(_KIB.findall(text(path, 400)))
-    if "MemTotal" not in told or "MemAvailable" not in told:
+    """Return the bytes that are not available to programs, and all bytes."""
+    fields = dict(_KIB.findall(read_sysfs(path)))
+    if "MemTotal" not in fields or "MemAvailable" not in fields:
         return None, None
-    total = int(told["MemTotal"]) * 1024.0
-    return total - int(told["MemAvailable"]) * 1024.0, total
+    total = int(fields["MemTotal"]) * 1024.0
+    return total - int(fields["MemAvailable"]) * 1024.0, total
 
 
 def _there(paths: Iterable[Path]) -> list[Path]:
-    """Those that exist: a virtual machine has none."""
+    """Return the paths that exist: a virtual machine has none."""
     return [path for path in paths if path.exists()]
 
 
@@ -209,15 +214,15 @@ def _temperature(root: Path) -> Path | None:
 
 NVML = "libnvidia-ml.so.1"
 _SM = 1
-"""Of the clocks, that of the multiprocessors."""
+"""The clock of the multiprocessors."""
 _DIE = 0
-"""The only place whose temperature it tells."""
+"""The die, the only place with a temperature."""
 
 _REASONS = (
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetCurrentClocksThrottleReasons",
 )
-"""Two names of one function; drivers before 535 know the second one alone."""
+"""Two names of one function; drivers before 535 have only the second."""
 
 NVML_REASONS: Mapping[int, str] = {
     0x04: "power cap",
@@ -226,8 +231,8 @@ NVML_REASONS: Mapping[int, str] = {
     0x40: "too hot",
     0x80: "power brake",
 }
-"""Those of its reasons for a lower clock that slow a kernel down from outside. The others are an
-idle device, clocks that somebody set, and a display."""
+"""Reasons for a lower clock that slow a kernel down from outside. The others are an idle device,
+clocks that a person set, and a display."""
 
 
 class _Rates(ctypes.Structure):
@@ -237,14 +242,14 @@ class _Rates(ctypes.Structure):
 
 
 class _MemoryV1(ctypes.Structure):
-    """`nvmlMemory_t`, in bytes; what the driver keeps for itself counts as used."""
+    """`nvmlMemory_t`, in bytes; memory reserved by the driver counts as used."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
                 ("used", ctypes.c_ulonglong))  # fmt: skip
 
 
 class _MemoryV2(ctypes.Structure):
-    """`nvmlMemory_v2_t`, in bytes; what the driver keeps for itself stands by itself."""
+    """`nvmlMemory_v2_t`, in bytes; memory reserved by the driver is separate."""
 
     _fields_ = (("version", ctypes.c_uint), ("total", ctypes.c_ulonglong),
                 ("reserved", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
@@ -252,14 +257,14 @@ class _MemoryV2(ctypes.Structure):
 
 
 _V2 = 2 << 24
-"""With the size of a structure it is the version that the structure has to name."""
+"""The structure version, without the structure's size."""
 
 
 class NvidiaSensor:
     """The GPU at a PCI address (`0000:c1:00.0`), else the one with a uuid.
 
-    Raises OSError, AttributeError, StopIteration and LookupError where the library, one of its
-    functions or the GPU is not there.
+    Raises OSError, AttributeError, StopIteration and LookupError if the library, one of its
+    functions or the GPU is missing.
     """
 
     def __init__(self, address: str | None, uuid: str | None, library: str = NVML) -> None:
@@ -288,7 +293,7 @@ class NvidiaSensor:
 
     @property
     def name(self) -> str:
-        """What its driver calls it; empty where it does not tell."""
+        """The driver's name for the GPU; empty if it has none."""
         text = ctypes.create_string_buffer(96)
         failed = self._library.nvmlDeviceGetName(self._device, text, ctypes.c_uint(len(text)))
         return "" if failed else text.value.decode("utf-8", "replace")
@@ -301,7 +306,7 @@ class NvidiaSensor:
         return Usage(None if idle else float(rates.gpu), used, total)
 
     def _memory(self) -> _MemoryV2 | _MemoryV1 | None:
-        """As `nvidia-smi` counts it; drivers before 510 know the first version alone."""
+        """Return the memory as `nvidia-smi` counts it; drivers before 510 lack version 2."""
         second = _MemoryV2(version=ctypes.sizeof(_MemoryV2) | _V2)
         ask = getattr(self._library, "nvmlDeviceGetMemoryInfo_v2", None)
         if ask is not None and not ask(self._device, ctypes.byref(second)):
@@ -311,28 +316,28 @@ class NvidiaSensor:
         return None if none else first
 
     def reading(self) -> SensorReading:
-        """All of it, and of what is not told, why. Raises LookupError where the GPU is gone."""
+        """Return all values, and reasons for missing ones. Raises LookupError without the GPU."""
         usage, state = self.usage(), self()
-        asked = {
+        values = {
             "use": usage.busy,
             "memory": usage.memory_used,
             "clock": state.clock_mhz,
             "power": state.power_w,
             "temperature": state.temperature_c,
         }
-        missing = [what for what, value in asked.items() if value is None]
-        if len(missing) == len(asked):
-            raise LookupError("NVML tells nothing of it any more")
+        missing = [what for what, value in values.items() if value is None]
+        if len(missing) == len(values):
+            raise LookupError("NVML no longer reports the GPU")
         return SensorReading(
-            usage, state, tuple(f"{what}: NVML does not tell it" for what in missing)
+            usage, state, tuple(f"{what}: not reported by NVML" for what in missing)
         )
 
     def _is(self, find: Callable[..., int], name: str) -> bool:
-        """Whether it was found."""
+        """Return whether the device was found."""
         return not find(ctypes.c_char_p(name.encode()), ctypes.byref(self._device))
 
     def _ask(self, question: Callable[..., int], answer: Any, *what: int) -> int | None:
-        """None where this GPU does not tell."""
+        """Return the answer, or None if this GPU does not report it."""
         failed = question(self._device, *map(ctypes.c_int, what), ctypes.byref(answer))
         return None if failed else int(answer.value)
 
@@ -348,27 +353,24 @@ class _Pci(ctypes.Structure):
 
 
 def nvidia_addresses(library: str = NVML) -> list[str]:
-    """The PCI addresses of the NVIDIA GPUs, as Linux and torch write them (`0000:c1:00.0`), in the
-    order in which their driver counts them.
-
-    Raises OSError and AttributeError where there is no such library.
-    """
+    """Return the PCI addresses of the NVIDIA GPUs, as Linux and torch write them (`0000:c1:00.0`),
+    in the driver's order. Raises OSError and AttributeError if there is no such library."""
     nvml: Any = ctypes.CDLL(library)
     count = ctypes.c_uint()
     if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
         return []
-    found = []
+    addresses = []
     for at in range(min(count.value, 256)):
         device, pci = ctypes.c_void_p(), _Pci()
         failed = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(at), ctypes.byref(device))
         if not failed and not nvml.nvmlDeviceGetPciInfo_v3(device, ctypes.byref(pci)):
             domain, _, rest = pci.address.decode("ascii", "replace").lower().partition(":")
-            found.append(f"{domain[-4:] if domain.startswith('0000') else domain}:{rest}")
-    return found
+            addresses.append(f"{domain[-4:] if domain.startswith('0000') else domain}:{rest}")
+    return addresses
 
 
 def nvml_reasons(bits: int) -> tuple[str, ...]:
-    """In words, each once."""
+    """Return the throttle reasons in words, each once."""
     return tuple(dict.fromkeys(word for bit, word in NVML_REASONS.items() if bits & bit))
 
 
@@ -379,19 +381,19 @@ POWER, CURRENT, HOT, OTHER = "power cap", "current limit", "too hot", "the drive
 
 @dataclass(frozen=True, slots=True)
 class MetricsLayout:
-    """Of a revision: its size, and the offsets of what we read. Of the throttling there is a status
-    of bits, or counters that rise meanwhile: prochot, power, socket, regulators, memory."""
+    """The layout of a revision: its size, and the offsets of the fields that are read. Throttling
+    is a status of bits, or counters that rise: prochot, power, socket, regulators, memory."""
 
     size: int
     clock: int
     temperature: int
     power: int
     dependent: int | None = None
-    """A status whose bits the chip defines."""
+    """The offset of a status whose bits the chip defines."""
     independent: int | None = None
-    """One whose bits are the same for all chips."""
+    """The offset of a status whose bits are the same for all chips."""
     of_mi300: int | None = None
-    """One whose bits are those of the MI300."""
+    """The offset of a status with the MI300's bits."""
     counters: int | None = None
 
 
@@ -405,33 +407,35 @@ LAYOUTS: Mapping[tuple[int, int], MetricsLayout] = {
     (1, 7): MetricsLayout(2208, 296, 4, 10, counters=44),
     (1, 8): MetricsLayout(3360, 296, 4, 10, counters=44),
 }
-"""By format and content revision. The size tells a development version of one from the real one."""
+"""Layouts by format and content revision. The size distinguishes development versions."""
 
 _COUNTERS = (HOT, POWER, HOT, HOT, HOT)
 _LARGEST = 1 << 16
 
 
 class AmdSensor:
-    """The GPU at a PCI address (`0000:c1:00.0`); None takes the only one there is.
-
-    Raises LookupError where there is none, or no telling which.
-    """
+    """The GPU at a PCI address (`0000:c1:00.0`); None means the only GPU. Raises LookupError if
+    there is none, or the choice is ambiguous."""
 
     def __init__(self, address: str | None, root: Path = SYSFS) -> None:
         self._device = _amd_device(address, root)
         self._chip = next(iter(sorted((self._device / "hwmon").glob("hwmon*"))), None)
-        self._throttled = Risen()
+        self._throttled = RisingCounters()
 
     def __call__(self) -> DeviceState:
         metrics = self._metrics()
         chip = self._chip
         clock = power = temperature = None
         if chip is not None:
-            clock = number(chip / "freq1_input", 1e-6)
-            power = number(chip / "power1_average", 1e-6)
-            power = number(chip / "power1_input", 1e-6) if power is None else power
-            temperature = number(chip / "temp2_input", 1e-3)  # the hottest place, as gpu_metrics'
-            temperature = number(chip / "temp1_input", 1e-3) if temperature is None else temperature
+            clock = sysfs_number(chip / "freq1_input", 1e-6)
+            power = sysfs_number(chip / "power1_average", 1e-6)
+            power = sysfs_number(chip / "power1_input", 1e-6) if power is None else power
+            temperature = sysfs_number(
+                chip / "temp2_input", 1e-3
+            )  # the hottest spot, as in gpu_metrics
+            temperature = (
+                sysfs_number(chip / "temp1_input", 1e-3) if temperature is None else temperature
+            )
         if metrics is None:
             return DeviceState(clock, power, temperature)
         return DeviceState(
@@ -443,30 +447,30 @@ class AmdSensor:
 
     @property
     def name(self) -> str:
-        """What the board says it is; empty where it does not."""
-        return text(self._device / "product_name")
+        """The board's product name; empty if it has none."""
+        return read_sysfs(self._device / "product_name")
 
     def usage(self) -> Usage:
         return Usage(
-            number(self._device / "gpu_busy_percent"),
-            number(self._device / "mem_info_vram_used"),
-            number(self._device / "mem_info_vram_total"),
+            sysfs_number(self._device / "gpu_busy_percent"),
+            sysfs_number(self._device / "mem_info_vram_used"),
+            sysfs_number(self._device / "mem_info_vram_total"),
         )
 
     def reading(self) -> SensorReading:
-        """All of it, and of what is not told, why."""
+        """Return all values, with a reason for each missing one."""
         if not self._device.is_dir():
             raise LookupError(f"{self._device.name} is gone")
         usage, state = self.usage(), self()
         chip = self._chip or self._device / "hwmon"
-        asked = (
+        values = (
             ("use", usage.busy, self._device / "gpu_busy_percent"),
             ("memory", usage.memory_used, self._device / "mem_info_vram_used"),
             ("clock", state.clock_mhz, chip / "freq1_input"),
             ("power", state.power_w, chip / "power1_average"),
             ("temperature", state.temperature_c, chip / "temp1_input"),
         )
-        missing = [f"{what}: {why_unread(path)}" for what, value, path in asked if value is None]
+        missing = [f"{what}: {why_unread(path)}" for what, value, path in values if value is None]
         return SensorReading(usage, state, tuple(missing))
 
     def _metrics(self) -> Metrics | None:
@@ -479,7 +483,7 @@ class AmdSensor:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a `gpu_metrics` says that we know how to read."""
+    """The fields of `gpu_metrics` that are used."""
 
     clock: float | None
     power: float | None
@@ -487,13 +491,13 @@ class Metrics:
     status: tuple[str, ...] | None
     counters: Mapping[str, int]
 
-    def reasons(self, risen: Risen) -> tuple[str, ...]:
-        """Why it is throttled, or was since the counters were asked last."""
+    def reasons(self, risen: RisingCounters) -> tuple[str, ...]:
+        """Return why the GPU is throttled, or was since the counters were last read."""
         return risen.of(dict(self.counters)) if self.status is None else self.status
 
 
 def parse_metrics(data: bytes) -> Metrics | None:
-    """None where it is of no revision that is known, or not whole."""
+    """Parse `gpu_metrics`; None for an unknown revision or incomplete data."""
     if len(data) < 4:
         return None
     size, *revision = struct.unpack_from("<HBB", data)
@@ -515,7 +519,7 @@ def parse_metrics(data: bytes) -> Metrics | None:
 
 
 def _status(data: bytes, layout: MetricsLayout) -> tuple[str, ...]:
-    """The first of its statuses that is known, in words."""
+    """Return the reasons of the first status that is set."""
     for offset, kind, words in (
         (layout.independent, "<Q", _independent),
         (layout.of_mi300, "<I", _of_mi300),
@@ -552,10 +556,10 @@ def _value(data: bytes, kind: str, offset: int) -> int | None:
 
 
 def amd_addresses(root: Path = SYSFS) -> list[str]:
-    """The PCI addresses of the AMD GPUs, in their order."""
+    """Return the PCI addresses of the AMD GPUs, in their order."""
     cards = (root / "class/drm").glob("card[0-9]*")
-    found = {(card / "device").resolve().name for card in cards if _is_amd(card / "device")}
-    return sorted(found)
+    addresses = {(card / "device").resolve().name for card in cards if _is_amd(card / "device")}
+    return sorted(addresses)
 
 
 def _amd_device(address: str | None, root: Path) -> Path:

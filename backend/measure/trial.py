@@ -1,17 +1,17 @@
-"""Is the whole graph faster with other choices? Passes of each arm against those of the first one.
+"""Whether a whole graph is faster with other choices: passes of each arm against the first one's.
 
-The estimates are those of `backend.measure.verdict`: log ratios within a round, one value a batch,
-a trimmed mean with Student's t. What differs is the question. The baseline is named beforehand, so
+The estimates are those of `backend.measure.verdict`: log ratios within a round, one value per
+batch, a trimmed mean with Student's t. The question differs. The baseline is named beforehand, so
 each arm is compared with it alone, and the error is divided by the number of arms less one (Dunn
-1961 for these pairs). And two programs are compared, not two kernels.
+1961 for these pairs). And programs are compared, not kernels.
 
-Two programs that do the same work differ within a process by what the process gives them: where
-code and data lie (Mytkowicz, Diwan, Hauswirth & Sweeney 2009; Curtsinger & Berger 2013). No number
-of passes shows that, for it is there in each of them. So `faster` and `slower` ask of one process
-for more than `BIAS` beyond 1, of which the whole interval has to keep clear. What a smaller
-difference is worth, only several processes tell: there the process is the unit that is repeated,
-and the interval comes from how the processes differ (Georges, Buytaert & Eeckhout 2007; Kalibera &
-Jones 2013), which holds what differs within them too.
+Two programs that do the same work differ within a process by where the process places code and data
+(Mytkowicz, Diwan, Hauswirth & Sweeney 2009; Curtsinger & Berger 2013). No number of passes shows
+that difference, since it is in each of them. So in one process `faster` and `slower` require an
+interval that stays beyond 1 by more than `BIAS`. Smaller differences need several processes: there
+the process is the unit of repetition, and the interval comes from how the processes differ
+(Georges, Buytaert & Eeckhout 2007; Kalibera & Jones 2013), which includes the variation within
+them.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ from backend.model.choice import Verdict
 
 BASELINE = 0
 ERROR = 0.05
-"""The chance of any wrong `faster` or `slower` in a trial, unless another one is asked for."""
+"""The default probability of any wrong `faster` or `slower` in a trial."""
 BIAS = MARGIN
-"""What one process alone may make of twins, relative. The same small network compiled twice, in
-eight processes of a busy CPU: ratios from 0.9965 to 1.0015, a standard deviation of 0.16 %."""
+"""The relative difference that one process alone may cause between identical programs. The same
+small network compiled twice, in eight processes on a busy CPU, gave ratios from 0.9965 to 1.0015, a
+standard deviation of 0.16 %."""
 LEAST_PROCESSES = 3
-"""Fewer tell nothing of how processes differ."""
+"""Fewer processes give no estimate of how processes differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmStanding:
-    """What is known of one arm; the fields are those of `TrialArm`. `passes` counts its samples, or
+    """The result for one arm; the fields are those of `TrialArm`. `passes` counts its samples, or
     the processes. The baseline has ratio 1 and is `tied`."""
 
     arm: int
@@ -71,12 +72,12 @@ def judge_arms(
     error: float = ERROR,
     bias: float = BIAS,
 ) -> tuple[ArmStanding, ...]:
-    """Each arm against arm 0, after look `look` of `looks`, in the order of their numbers.
+    """Compare each arm with arm 0, after look `look` of `looks`, in the order of their numbers.
 
-    `samples` are milliseconds of whole passes by arm, one a round in the order of time; `blocks`
-    gives each round's block, rounds of one number stand together and had the same allocations. All
-    intervals of all looks hold together but for `error`. Raises ValueError on no samples, no arm
-    0, unequal numbers, times not above 0.
+    `samples` are milliseconds of whole passes by arm, one per round in chronological order;
+    `blocks` gives each round's block: rounds of one block are adjacent and had the same
+    allocations. All intervals of all looks hold together with probability 1 - `error`. Raises
+    ValueError on no samples, no arm 0, unequal numbers, times not above 0.
     """
     batches = batches_of(checked_rounds(samples, blocks), blocks)
     _check_baseline(samples)
@@ -104,14 +105,14 @@ def across_processes(
     looks: int = 1,
     error: float = ERROR,
 ) -> tuple[ArmStanding, ...]:
-    """Each arm against arm 0, from what each of several processes (or pairs of processes) says.
+    """Compare each arm with arm 0, from the results of several processes (or pairs of processes).
 
-    A process gives each arm its milliseconds, or its ratio to arm 0, which then is 1. Nothing is
-    added for a process's own bias: it is among what the processes differ by. Few processes may
-    agree by chance: where `halves` gives half the width of each one's own interval of the log
-    ratio, the interval is no narrower than the mean of so many such could be. Below
-    `LEAST_PROCESSES` every interval is infinite. Raises ValueError on none, on processes with other
-    arms, no arm 0, numbers not above 0.
+    A process gives each arm its milliseconds, or its ratio to arm 0, which then is 1. No bias is
+    added for a process: it is part of the difference between processes. Few processes may agree by
+    chance: if `halves` gives half the width of each process's own interval of the log ratio, the
+    interval is no narrower than that of the mean of these processes. Below `LEAST_PROCESSES`
+    every interval is infinite. Raises ValueError on none, on processes with other arms, no arm 0,
+    numbers not above 0.
     """
     samples = {
         arm: [process[arm] for process in per_process if arm in process]
@@ -135,12 +136,12 @@ def across_processes(
 
 
 def clear(standings: Sequence[ArmStanding]) -> bool:
-    """Whether no arm is unclear any more, so that further passes add no verdict."""
+    """Return whether no arm is unclear, so that further passes add no verdict."""
     return all(standing.verdict != "unclear" for standing in standings)
 
 
 def verdict_of(low: float, high: float, bias: float = 0.0) -> Verdict:
-    """What the interval of a ratio says; `bias` is what the process may have added to it."""
+    """Return the verdict of a ratio's interval; `bias` is what the process may have added."""
     if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN:
         return "tied"
     if high < 1 / (1 + bias):

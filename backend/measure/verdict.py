@@ -1,21 +1,20 @@
 """Which choice is really faster: medians, ratios with intervals and verdicts, from many rounds.
 
-Two choices are compared by the log of their times' ratio within a round, so that whatever changes
-slowly changes both. Neighbouring rounds are alike, and a place in memory favours one choice: so the
-log ratios are condensed to one value a batch (Hodges & Lehmann 1963), a batch being whole blocks
+Two choices are compared by the log of their times' ratio within a round, so that slow changes
+affect both. Neighbouring rounds are correlated, and a memory location favours one choice: so the
+log ratios are condensed to one value per batch (Hodges & Lehmann 1963), a batch being whole blocks
 of rounds (batch means: Conway 1963, Schmeiser 1982), and the interval comes from how the batches
 differ (trimmed mean, Tukey & McLaughlin 1963). The intervals of all pairs and all looks hold
-together with 95 % (Dunn 1961). All pairs, because the samples themselves say which choice
-is the best that the others are compared with (Hsu 1984 on why that matters).
+together with 95 % (Dunn 1961). All pairs, because the samples themselves determine the best choice
+that the others are compared with (Hsu 1984 on why that matters).
 
-Who looks again and again until something shows finds it on twins too (Armitage, McPherson & Rowe
-1969; Pocock 1977 for the cure). So the looks are fixed before the first sample, and the error is
-spent in proportion to the rounds behind each (Lan & DeMets 1983; the power family of Kim & DeMets
-1987 with exponent 1). Each look stands by its own share, so that by Bonferroni's inequality the sum
-holds however the looks depend on each other.
+Looking repeatedly until a difference shows finds one even between identical kernels (Armitage,
+McPherson & Rowe 1969; Pocock 1977 for the cure). So the looks are fixed before the first sample,
+and the error is spent in proportion to the rounds behind each (Lan & DeMets 1983; the power family
+of Kim & DeMets 1987 with exponent 1). Each look uses its own share, so by Bonferroni's inequality
+the sum holds however the looks depend on each other.
 
-The estimates and intervals that all of it stands on are such as a few wild samples cannot move.
-Pure functions of numbers.
+All estimates and intervals are robust against a few wild samples. Pure functions of numbers.
 """
 
 from __future__ import annotations
@@ -32,22 +31,21 @@ from backend.model.choice import MeasuredChoice, Verdict
 TRIM = 8
 """One value in this many is cut off at each end of a trimmed mean."""
 _SAME = 1e-6
-"""Relative difference below which two times are one, but for rounding to single precision."""
+"""The relative difference below which two times are equal, for single precision."""
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
-    """The median of all pairwise means (Hodges & Lehmann 1963).
-
-    As exact as the mean on normal noise to 5 %, and unmoved by up to 29 % of outliers.
-    """
+    """Return the median of all pairwise means (Hodges & Lehmann 1963). As exact as the mean on
+    normal noise to 5 %, and robust against up to 29 % of outliers."""
     return median([a + b for at, a in enumerate(values) for b in values[at:]]) / 2
 
 
 def trimmed_interval(values: Sequence[float], alpha: float) -> tuple[float, float]:
-    """Trimmed mean of independent values, and the half width of its two-sided 1 - `alpha` interval.
+    """Return the trimmed mean of independent values, and the half width of its two-sided 1 -
+    `alpha` interval.
 
-    The standard error comes from the winsorized values, with Student's t of as many degrees of
-    freedom as values were kept, less one (Tukey & McLaughlin 1963). Infinite below three values.
+    The standard error comes from the winsorized values, with Student's t of one degree of freedom
+    less than values kept (Tukey & McLaughlin 1963). Infinite below three values.
     """
     count, cut = len(values), len(values) // TRIM
     freedom = count - 2 * cut - 1
@@ -65,7 +63,7 @@ def trimmed_interval(values: Sequence[float], alpha: float) -> tuple[float, floa
 
 @cache
 def student_quantile(alpha: float, freedom: int) -> float:
-    """The t that Student's distribution of `freedom` degrees exceeds with P(|T| > t) = `alpha`."""
+    """Return the t with P(|T| > t) = `alpha` of Student's distribution of `freedom` degrees."""
     low, high = 0.0, 1.0
     while _student_inside(high, freedom) < 1 - alpha:
         high *= 2
@@ -79,7 +77,7 @@ def student_quantile(alpha: float, freedom: int) -> float:
 
 
 def _student_inside(t: float, freedom: int) -> float:
-    """P(|T| < t), a finite sum for whole degrees (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4)."""
+    """Return P(|T| < t), a finite sum (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4)."""
     angle = atan(t / sqrt(freedom))
     odd = freedom % 2
     term, total = (cos(angle), 0.0) if odd else (1.0, 0.0)
@@ -92,18 +90,18 @@ def _student_inside(t: float, freedom: int) -> float:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """Lower and upper quartile, between neighbours by linear interpolation."""
-    if len(values) == 1:  # the library asks for two before Python 3.13
+    """Return the lower and upper quartile, interpolated linearly between neighbours."""
+    if len(values) == 1:  # before Python 3.13 the library requires two
         return values[0], values[0]
     lower, _, upper = quantiles(values, n=4, method="inclusive")
     return lower, upper
 
 
 def likeness(values: Sequence[float]) -> float:
-    """Correlation of neighbours in a row, from 0 to 0.9: 0.9 where it is more, 0 where negative.
+    """Return the correlation of neighbours in a series, clipped to the range from 0 to 0.9.
 
-    Values further from the median than twice the robust deviation count as that far. Corrected for
-    its bias in short rows (Kendall 1954).
+    Values further from the median than twice the robust deviation are clipped to it. Corrected for
+    the bias in short series (Kendall 1954).
     """
     centre = median(values)
     most = 2 * 1.4826 * median(abs(value - centre) for value in values)
@@ -118,20 +116,19 @@ def likeness(values: Sequence[float]) -> float:
 
 
 def swelling(alike: float, length: float = 1.0) -> float:
-    """How much more a mean varies than batches of `length` values tell that take them for separate.
+    """Return how much more a mean varies than batches of `length` values suggest if taken as
+    independent.
 
-    The long-run variance of neighbours that are `alike` over that of a batch mean, both of a
-    first-order autoregression (Bayley & Hammersley 1946); 1 where nothing is alike.
+    The long-run variance of neighbours with correlation `alike` over that of a batch mean, both of
+    a first-order autoregression (Bayley & Hammersley 1946); 1 without correlation.
     """
     whole = (1 + alike) / (1 - alike)
     return whole / (whole - 2 * alike * (1 - pow(alike, length)) / (length * (1 - alike) ** 2))
 
 
 def clock_step(times: Sequence[float]) -> float:
-    """The step of the clock that shows where most samples repeat an earlier one; 0 where few do.
-
-    GPU events of some devices come in steps of a microsecond: 4 % of a kernel of 25 us.
-    """
+    """Return the clock step that is visible because most samples repeat an earlier one; 0 if few
+    do. GPU events of some devices have steps of a microsecond: 4 % of a kernel of 25 us."""
     gaps = [(high - low, high) for low, high in pairwise(sorted(times))]
     steps = [gap for gap, high in gaps if gap > _SAME * high]
     return min(steps) if steps and 2 * len(steps) <= len(gaps) else 0.0
@@ -139,22 +136,22 @@ def clock_step(times: Sequence[float]) -> float:
 
 LOOKS = 6
 FIRST = 16
-"""Rounds before the first look."""
+"""The number of rounds before the first look."""
 CONFIDENCE = 0.95
-"""How sure all ratios of all looks of one measurement are together."""
+"""The joint confidence of all ratios of all looks of one measurement."""
 SPENT = 0.7
-"""Share of the error that the looks spend; the rest covers what the intervals only approximate."""
+"""The share of the error that the looks spend; the rest covers the intervals' approximations."""
 
 
 def schedule(looks: int = LOOKS, first: int = FIRST) -> tuple[int, ...]:
-    """Numbers of rounds after which to look: each twice the one before. ValueError below 1."""
+    """Return the rounds after which to look, each twice the previous. ValueError below 1."""
     if looks < 1 or first < 1:
         raise ValueError(f"no schedule of {looks} looks that begins at round {first}")
     return tuple(first << look for look in range(looks))
 
 
 def error_of(look: int, looks: int = LOOKS, error: float = 1 - CONFIDENCE) -> float:
-    """What look `look` of `looks`, from 1 on, may spend of `error`. ValueError for no such look."""
+    """Return the part of `error` for look `look` of `looks`, from 1 on. ValueError for others."""
     if not 1 <= look <= looks:
         raise ValueError(f"look {look} is not one of {looks}")
     rounds = schedule(looks)
@@ -167,7 +164,7 @@ MARGIN = 0.005
 MOST_BATCHES = 32
 """More and longer batches trade precision of the spread against independence; 10 to 30 suffice."""
 UNBLOCKED = 4
-"""Rounds that make a block where the caller names none."""
+"""The number of rounds in a block if the caller names none."""
 
 Batches = Sequence[range]
 
@@ -180,21 +177,21 @@ def judge(
     looks: int = LOOKS,
     resolutions: Mapping[str, float] | None = None,
 ) -> tuple[MeasuredChoice, ...]:
-    """The choices, best first, after look `look` of `looks`; who looks once says `looks=1`.
+    """Judge the choices after look `look` of `looks`, best first; `looks=1` for a single look.
 
-    `samples` are milliseconds by choice hash, the same number for each choice, one a round in the
-    order of time. `blocks` gives each round's block: rounds of one number stand together and had
-    the same allocations. `resolutions` are the smallest differences, in ms, that the clock can tell
-    of a choice's samples: no verdict is finer than that. Raises
-    ValueError on no samples, unequal numbers, times not above 0.
+    `samples` are milliseconds by choice hash, the same number for each choice, one per round in
+    chronological order. `blocks` gives each round's block: rounds of one block are adjacent and had
+    the same allocations. `resolutions` are the smallest differences, in ms, that the clock can
+    resolve between a choice's samples: no verdict is finer. Raises ValueError on no samples,
+    unequal numbers, times not above 0.
     """
     batches = batches_of(checked_rounds(samples, blocks), blocks)
     logs = {hash: [log(ms) for ms in times] for hash, times in samples.items()}
     pairs = max(1, len(logs) * (len(logs) - 1) // 2)
     best, gaps = _gaps_to_best(logs, batches, error_of(look, looks) / pairs)
-    known = resolutions or {}
+    by_clock = resolutions or {}
     steps = {
-        hash: max(clock_step(times), known.get(hash, 0.0)) / median(times)
+        hash: max(clock_step(times), by_clock.get(hash, 0.0)) / median(times)
         for hash, times in samples.items()
     }
     gaps = {hash: gap.wider((steps[hash] + steps[best]) / 2) for hash, gap in gaps.items()}
@@ -208,13 +205,13 @@ def judge(
 
 
 def settled(standings: Sequence[MeasuredChoice]) -> bool:
-    """Whether no rival of the best is unclear any more, so that further rounds add no verdict."""
+    """Return whether no rival of the best is unclear, so that further rounds add no verdict."""
     return all(standing.verdict != "unclear" for standing in standings[1:])
 
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Log of a choice's time over the best one's: estimate and half the width of its interval."""
+    """The log of a time over the best one's: estimate and half the width of its interval."""
 
     centre: float
     half: float
@@ -239,7 +236,7 @@ class _Gap:
 
 
 def _verdict_of_best(rivals: Sequence[Verdict]) -> Verdict:
-    """Faster only if all rivals are slower; a choice without a rival has beaten none."""
+    """Return faster only if all rivals are slower; a choice without a rival has beaten none."""
     if not rivals or "unclear" in rivals:
         return "unclear"
     return "tied" if "tied" in rivals else "faster"
@@ -249,7 +246,7 @@ def checked_rounds(
     samples: Mapping[str, Sequence[float]] | Mapping[int, Sequence[float]],
     blocks: Sequence[int] | None,
 ) -> int:
-    """The number of rounds. Raises ValueError on no samples, unequal numbers, times not above 0."""
+    """Return the number of rounds. Raises ValueError on no samples, unequal numbers, bad times."""
     counts = {len(times) for times in samples.values()}
     if blocks is not None:
         counts.add(len(blocks))
@@ -258,12 +255,12 @@ def checked_rounds(
     for name, times in samples.items():
         wrong = next((ms for ms in times if not (isfinite(ms) and ms > 0)), None)
         if wrong is not None:
-            raise ValueError(f"{name}: {wrong} ms is no time")
+            raise ValueError(f"{name}: {wrong} ms is not a time")
     return counts.pop()
 
 
 def batches_of(rounds: int, blocks: Sequence[int] | None) -> tuple[range, ...]:
-    """Rounds of each batch: whole blocks, neighbours joined until there are few enough."""
+    """Return the rounds of each batch: whole blocks, joined until there are few enough."""
     if blocks is None:
         blocks = [round // UNBLOCKED for round in range(rounds)]
     sizes = [len(list(members)) for _, members in groupby(blocks)]
@@ -276,10 +273,11 @@ def batches_of(rounds: int, blocks: Sequence[int] | None) -> tuple[range, ...]:
 def _gaps_to_best(
     logs: Mapping[str, Sequence[float]], batches: Batches, alpha: float
 ) -> tuple[str, dict[str, _Gap]]:
-    """The choice that no other one beats in a paired comparison, and how far the others lie behind.
+    """Return the choice that no other beats in a paired comparison, and how far the others are
+    behind.
 
-    Begins with the smallest median; beaten in pairs, it gives way to the one that beats it most.
-    Noise can let choices beat each other in a circle: then the last one stands.
+    Starts with the smallest median; if another beats it in pairs, the one that beats it most
+    replaces it. With noise, choices can beat each other in a circle: then the last one stays.
     """
 
     def behind(best: str) -> dict[str, _Gap]:
@@ -307,14 +305,14 @@ def estimate(
     alpha: float,
     condense: Callable[[Sequence[float]], float],
 ) -> tuple[float, float]:
-    """Centre and half width of the 1 - `alpha` interval, from one condensed value a batch."""
+    """Return centre and half width of the 1 - `alpha` interval, with one value per batch."""
     condensed = [condense(values[batch.start : batch.stop]) for batch in batches]
     centre, half = trimmed_interval(condensed, alpha)
     return centre, half * sqrt(swelling(likeness(values), len(values) / len(batches)))
 
 
 def median_interval(times: Sequence[float], batches: Batches) -> tuple[float, float]:
-    """The 95 % interval of the median time, which holds the median itself."""
+    """Return the 95 % interval of the median time, which contains the median itself."""
     ms = median(times)
     centre, half = estimate([log(ms) for ms in times], batches, 1 - CONFIDENCE, median)
     return min(ms, exp(centre - half)), max(ms, ratio_of(centre + half))
@@ -341,5 +339,5 @@ def _standing(
 
 
 def ratio_of(log_ratio: float) -> float:
-    """`exp`, infinite where a float ends: the first looks may know next to nothing."""
+    """Return `exp`, infinite on overflow: the first looks may be extremely uncertain."""
     return exp(log_ratio) if log_ratio < 700 else inf

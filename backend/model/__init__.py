@@ -1,1 +1,1 @@
-"""What both sides speak of: frozen data in Inductor's own words, without torch."""
+"""Frozen data that both packages share, in Inductor's own terms and without torch."""

@@ -1,6 +1,4 @@
-"""A candidate kernel, how its configuration is written, and its times where it was timed again and
-again, outside of any tuning.
-"""
+"""A candidate kernel, how its configuration is written, and its repeated measurements."""
 
 from __future__ import annotations
 
@@ -16,33 +14,33 @@ from backend.model.problem import TuningKey
 
 _GRAPH = "-graph():\n"
 _NODE = " " * 4
-"""How the text of each node of a graph begins."""
+"""The indentation of each node's line in a graph's text."""
 
 
 def is_hash(text: str) -> bool:
-    """Whether a text may be the hash of a choice: one line, or the hash of a subgraph."""
+    """Return whether a text may be a choice hash: one line, or the hash of a subgraph."""
     return text.isprintable() or is_subgraph(text)
 
 
 def is_subgraph(hash: str) -> bool:
-    """Whether a hash has the form of a subgraph's, such as decompose-k: its name, the sizes and
-    strides of its inputs, and the text of its graph, which has a line for each node."""
+    """Return whether a hash has the form of a subgraph's, such as decompose-k: its name, the sizes
+    and strides of its inputs, and its graph's text with one line per node."""
     head, _, graph = hash.partition(_GRAPH)
     lines = graph.split("\n")
     return head.isprintable() and all(n.startswith(_NODE) and n.isprintable() for n in lines)
 
 
 MOST_MS = 1e7
-"""Milliseconds. No kernel takes these three hours; one of 10 ns that a pin raised is above."""
+"""The bound of kernel times in milliseconds, three hours; a pin raises 10 ns above it."""
 
 
 def is_kernel_time(ms: float) -> bool:
-    """Whether the number can be the milliseconds that a kernel takes."""
+    """Return whether the number can be the milliseconds that a kernel takes."""
     return 0 < ms < MOST_MS
 
 
 def _kernel_time(ms: float) -> str:
-    return "" if is_kernel_time(ms) else f"is no time of a kernel: {ms:g} ms"
+    return "" if is_kernel_time(ms) else f"is not a time of a kernel: {ms:g} ms"
 
 
 def _cache_time(ms: float) -> str:
@@ -52,23 +50,27 @@ def _cache_time(ms: float) -> str:
 
 KernelTime = Annotated[float, _kernel_time]
 CacheTime = Annotated[int | float, _cache_time]
-"""As Inductor caches it: infinite, or no number, for a choice that failed."""
+"""Milliseconds in Inductor's cache: infinite or NaN for a choice that failed."""
+
+
+NOT_TIMED = "not timed: "
+"""How the reason begins why a choice that could be timed was left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One candidate kernel. What its source did not say is None, never guessed.
+    """A candidate kernel. A field that the source did not give is None, never guessed.
 
-    `ms` is the measured time; a failed choice has none, and `reason` where one is known.
-    `description` is the text behind the time in an AUTOTUNE row; `config` splits it. `offered` is
-    False for one that has a time under the same key but was not put up beside the others: the
-    program that offers it is another one (its threads, its activation, its search space).
-    `quantiles` are the 20th and the 80th percentile of what was timed, where the source tells them.
-    Coordinate descent made it of the choice with the hash `origin`, by changing `moved`.
+    `ms` is the measured time; a failed choice has none, but may have a `reason`. `description` is
+    the text behind the time in an AUTOTUNE row; `config` splits it. `offered` is False for a choice
+    that has a time under the same key but was not offered beside the others: another program offers
+    it (other threads, activation or search space). `quantiles` are the 20th and 80th percentiles of
+    the timed calls, if the source has them. Coordinate descent derived the choice from the one with
+    the hash `origin` by changing `moved`.
 
-    In the cache of a box with several devices `identity` is the hash that the same kernel has on
-    device 0, where that is known. The time of a `shared` one, whose hash is the same on all
-    devices, may be that of another device: the one that tuned last.
+    In the cache of a box with several devices, `identity` is the hash of the same kernel on device
+    0, if it could be determined. A `shared` choice has one hash on all devices, so its time is from
+    the device that tuned last.
     """
 
     name: str | None = None
@@ -86,7 +88,7 @@ class Choice:
 
     @property
     def label(self) -> str:
-        """What a person calls it: the name, else the hash with a short digest, else `?`."""
+        """The name to display: the choice's name, else its hash with a short digest, else `?`."""
         if self.name or not self.hash:
             return self.name or "?"
         if is_subgraph(self.hash):
@@ -96,19 +98,23 @@ class Choice:
         return f"{stem}-{digest[:8]}" if dash else self.hash
 
     @property
+    def skipped(self) -> bool:
+        """Whether a budget was spent before its turn: it counts as failed, and may be as fast."""
+        return self.failed and (self.reason or "").startswith(NOT_TIMED)
+
+    @property
     def typed(self) -> str:
-        """What names it in a command: its hash; its label where that has several lines or none."""
+        """The name to type in a command: the hash, or the label if it is missing or multi-line."""
         return self.hash if self.hash and "\n" not in self.hash else self.label
 
     @property
     def config(self) -> dict[str, str]:
-        """`KEY=VALUE, ...` of the description; text that is not of that form is left out."""
+        """The `KEY=VALUE` pairs of the description; other text is left out."""
         return parse_config(self.description)
 
 
 def sort_choices(choices: list[Choice]) -> tuple[Choice, ...]:
-    """Fastest first, then those without a time, failed ones, and those that were not offered beside
-    the others; equal ones keep their order."""
+    """Sort choices by time, then untimed, failed and not offered ones. The sort is stable."""
 
     def rank(choice: Choice) -> tuple[int, float]:
         if not choice.offered:
@@ -124,17 +130,25 @@ def sort_choices(choices: list[Choice]) -> tuple[Choice, ...]:
 _MS = attrgetter("ms")
 
 
+def bare_pairs(text: str) -> str:
+    """Return `A=1, B=2` of `FlyDSL template flydsl_mm_flydsl_7 (A=1, B=2)`, as torch describes the
+    kernels of FlyDSL and CuTe; other text unchanged."""
+    words, bracket, pairs = text.partition(" (")
+    return pairs[:-1] if bracket and pairs.endswith(")") and "=" not in words else text
+
+
 def parse_config(text: str) -> dict[str, str]:
     """Split `A=1, B='x, y', C=[1, 2]` at the commas outside quotes and brackets.
 
-    One pass, no backtracking. Quotes around a whole value are kept: `FLOAT32_PRECISION="'ieee'"`
-    gives `'ieee'` inside its outer quotes stripped once. A part without `=` is left out.
+    Takes one pass, without backtracking. Double quotes around a whole value are removed, so that
+    `FLOAT32_PRECISION="'ieee'"` gives `'ieee'`. A part without `=` is left out.
     """
     return dict(_parsed(text))
 
 
-@lru_cache(maxsize=1024)  # a list of choices asks for each key and each time that it is drawn
+@lru_cache(maxsize=1024)  # called for every key on every redraw of a list of choices
 def _parsed(text: str) -> tuple[tuple[str, str], ...]:
+    text = bare_pairs(text)
     config: dict[str, str] = {}
     depth, quote, start = 0, "", 0
     parts: list[str] = []
@@ -166,19 +180,21 @@ def _unquote(value: str) -> str:
 
 
 Verdict = Literal["faster", "tied", "slower", "unclear"]
-"""What repeated measurement says of a choice against the best one; see docs/measuring.md."""
+"""The result of repeated measurement of a choice against the best one; see docs/measuring.md."""
 
 Caches = Literal["hot", "cold"]
-"""Whether what a call reads was in the caches, since the call before had read the same, or not."""
+"""Whether the inputs of a timed call were in the caches, because the previous call read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a choice computed, beside the others of its measurement and from the same inputs.
+    """The output of a choice, compared with the other choices of its measurement on the same
+    inputs.
 
-    Those of one `group` (a letter) gave the very same bits; so did `same` of `runs` runs of this
-    one. Of `compared` elements `beyond` are further from the product in float64 than rounding
-    explains, the worst one by `excess` times what is allowed; 0 compared where none is known.
+    Choices of one `group` (a letter) gave identical bits; `same` of `runs` runs of this choice did.
+    Of `compared` elements, `beyond` differ from the product in float64 by more than rounding
+    explains, the worst by `excess` times the tolerance. `compared` is 0 if no reference is
+    available.
     """
 
     group: str
@@ -196,13 +212,13 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredChoice:
-    """What repeated measurement says of one choice.
+    """The result of repeated measurement for one choice.
 
     `ms` is the median time of a call, `low` to `high` its own 95 % interval; `spread` is half the
-    interquartile range over the median. `ratio` is its time over the best choice's, above 1 is
-    slower, `ratio_low` to `ratio_high` its interval, joint with all others of the measurement; from
-    0 to infinity where nothing is known. The best choice has ratio 1 and is `faster` only if every
-    rival is slower.
+    interquartile range over the median. `ratio` is its time over the best choice's (above 1 is
+    slower); `ratio_low` to `ratio_high` is its interval, joint with all others of the measurement,
+    and from 0 to infinity if nothing is certain. The best choice has ratio 1 and is `faster` only
+    if every rival is slower.
     """
 
     hash: str
@@ -220,22 +236,22 @@ class MeasuredChoice:
 
 
 def _older_caches(members: Mapping[str, Any]) -> Caches:
-    """Older logs tell whether the caches were flushed."""
+    """Read `caches` from an older log, which records whether the caches were flushed."""
     return "cold" if members.get("flushed") is True else "hot"
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One repeated measurement of choices of an (op, inputs, precision), best choice first.
+    """One repeated measurement of the choices of an (op, inputs, precision), best choice first.
 
-    `failed` are choices that could not be run, with their reasons. `trouble` says in sentences what
-    disturbed it. `reference_ms` is the median of a kernel that is the same on every run of this
-    machine, measured in every round. Hot and cold ones (`caches`) are about different questions.
-    `resolution_ms` is the smallest difference of two calls' times that the clock can tell. `when`
-    is Unix time in seconds, `seconds` what it took.
+    `failed` are choices that could not run, with their reasons. `trouble` has a sentence for each
+    disturbance. `reference_ms` is the median of a kernel that is the same in every measurement on
+    this machine, timed in every round. Hot and cold measurements (`caches`) are not comparable.
+    `resolution_ms` is the smallest difference between two calls that the clock can resolve. `when`
+    is Unix time in seconds, `seconds` the duration.
 
-    Of the device, where it can be asked: the medians of its clock, power and temperature while it
-    was measured, and how many rounds it was `throttled` in, which do not count.
+    `clock_mhz`, `power_w` and `temperature_c` are medians during the measurement, if the device has
+    such sensors. Rounds in which it was `throttled` do not count.
     """
 
     op: str
@@ -263,5 +279,5 @@ class Measurement:
         return TuningKey(self.op, self.inputs, self.precision)
 
     def of(self, hash: str | None) -> MeasuredChoice | None:
-        """What it says of the choice with this hash, if that was measured."""
+        """Return the result of the choice with this hash, if it was measured."""
         return next((choice for choice in self.choices if choice.hash == hash), None)

@@ -1,7 +1,7 @@
-"""The events that our selector writes into the logs of sessions.
+"""The events that our selector writes into session logs.
 
-Each event of one tuning carries `n`, the tuning's number within its session, counted from 1. Times
-of the day are Unix seconds.
+Each event of a tuning has `n`, the tuning's number within its session, counted from 1. Times are
+Unix seconds.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ Phase = Literal["precompile", "benchmark"]
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """The first line of a log. It comes again when more is known of the process: its device is not,
-    before torch has loaded Inductor."""
+    """The first line of a log, repeated when more becomes known, such as the device."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class ActivityChanged:
-    """What the process does from now on: `importing` torch, `running` (torch is imported, and
-    nothing is compiled), or `compiling`. A word that a reader does not know is shown as it is."""
+    """The current activity of the process: `importing` torch, `running` (torch is imported, nothing
+    compiles) or `compiling`. A reader shows other words unchanged."""
 
     when: float
     activity: str
@@ -38,12 +37,13 @@ class ActivityChanged:
 
 @dataclass(frozen=True, slots=True)
 class TuningStarted:
-    """Inductor asks which of `choices` (hash and name known, no times) to use. `options` is what
-    the op is given beside its inputs, as `options.text_of` writes it, or a call of flex attention,
-    as `backend.wire.captured` does; empty: unknown.
+    """Inductor starts to select one of `choices` (hash and name set, no times). `options` are the
+    op's arguments beside its inputs, as `options.text_of_options` writes them, or a call of flex
+    attention, as `backend.wire.captured` writes it; empty if unknown.
 
-    Of a Triton kernel that Inductor launches (`kernel.py`) `kernel` is its name in the
-    graph, and `source` the file that has its text; both empty for all others."""
+    For a Triton kernel that Inductor launches (`inductor_kernel.py`), `kernel` is its name in the
+    graph and `source` the file with its text; both are empty otherwise.
+    """
 
     n: int
     when: float
@@ -62,8 +62,8 @@ class TuningStarted:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceAdded:
-    """One more choice takes part in a tuning that goes on: coordinate descent made it of another
-    one, whose hash is `origin`, by changing `moved` (`XBLOCK 64 to 128`)."""
+    """A choice joins a running tuning: coordinate descent derived it from the choice with the hash
+    `origin` by changing `moved` (`XBLOCK 64 to 128`)."""
 
     n: int
     choice: Choice
@@ -73,7 +73,7 @@ class ChoiceAdded:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCompiled:
-    """A choice is ready to be timed, after `seconds` of compiling."""
+    """A choice is compiled, after `seconds`."""
 
     n: int
     hash: str
@@ -82,7 +82,7 @@ class ChoiceCompiled:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkStarted:
-    """The choices are compiled as far as they can be, and are timed from now on."""
+    """Compilation is over, and benchmarking begins."""
 
     n: int
     when: float
@@ -90,7 +90,7 @@ class BenchmarkStarted:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceTimed:
-    """A choice was benchmarked: milliseconds."""
+    """A choice was benchmarked, in milliseconds."""
 
     n: int
     hash: str
@@ -109,7 +109,7 @@ class ChoiceFailed:
 
 @dataclass(frozen=True, slots=True)
 class RankAwaited:
-    """From now on this rank waits for the choice of the rank `rank` of its job; None: for none."""
+    """This rank waits for the choice of rank `rank` of its job from now on, or for none (None)."""
 
     n: int
     when: float
@@ -118,10 +118,9 @@ class RankAwaited:
 
 @dataclass(frozen=True, slots=True)
 class RanksAsked:
-    """How the choice of this rank stands to those of the other ranks of its job, told before it is
-    selected. The rank `rank` has decided on `hash`, when the choices took `timings` milliseconds
-    there; this one waited so many seconds. `reason` says why it chooses by itself, where it does.
-    """
+    """How this rank's choice relates to the other ranks of its job, written before the selection.
+    Rank `rank` has selected `hash`, with the times `timings` in milliseconds; this rank waited
+    `waited` seconds. `reason` says why it chooses alone, if it does."""
 
     n: int
     when: float
@@ -134,7 +133,7 @@ class RanksAsked:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSelected:
-    """The end of a tuning: what the compiled model will call, and why."""
+    """The end of a tuning: the choice that the compiled model will call, and why."""
 
     n: int
     when: float
@@ -146,7 +145,7 @@ class ChoiceSelected:
 
 @dataclass(frozen=True, slots=True)
 class TimesTakenOver:
-    """The times of a tuning on the GPU `device` were also written for other GPUs of its kind:
+    """The times of a tuning on GPU `device` were also written for other GPUs of the same kind:
     `timings` has milliseconds by the choice hashes of the GPUs `devices`."""
 
     n: int
@@ -167,17 +166,15 @@ class TuningFailed:
 
 @dataclass(frozen=True, slots=True)
 class TuningMeasured:
-    """Choices of a key were measured again and again, outside of any tuning."""
+    """A repeated measurement of choices, outside of any tuning."""
 
     measurement: Measurement
 
 
 @dataclass(frozen=True, slots=True)
 class GraphCompiled:
-    """The process has a compiled graph, made or found in the cache: `g` numbers it, from 1.
-
-    It comes again, with the same number, when more is known of it.
-    """
+    """The process has a compiled graph, newly compiled or from the cache; `g` numbers it, from 1.
+    The event is repeated, with the same number, when more becomes known."""
 
     g: int
     when: float
@@ -186,10 +183,8 @@ class GraphCompiled:
 
 @dataclass(frozen=True, slots=True)
 class GraphCalled:
-    """The graph `g` was called `calls` times since the process began; the last such event counts.
-
-    `timed` of these calls took `ms` milliseconds in the mean.
-    """
+    """Graph `g` was called `calls` times since the process began; the last such event counts.
+    `timed` of these calls took `ms` milliseconds on average."""
 
     g: int
     when: float
@@ -201,21 +196,21 @@ class GraphCalled:
 
 @dataclass(frozen=True, slots=True)
 class GraphTried:
-    """A graph was run with choices in place."""
+    """A trial of a graph was run."""
 
     trial: Trial
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The last line; missing when the process was killed."""
+    """The last line; missing if the process was killed."""
 
     when: float
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExited:
-    """Who started the process saw its end: `status` is its exit code, or minus the signal."""
+    """The parent process saw this process end: `status` is its exit code, or minus the signal."""
 
     when: float
     status: int
@@ -223,7 +218,7 @@ class ProcessExited:
 
 @dataclass(frozen=True, slots=True)
 class HooksOff:
-    """The process runs unhooked, and why; nothing of its tunings is recorded."""
+    """The process runs without our hooks, for `reason`; its tunings are not recorded."""
 
     when: float
     reason: str

@@ -1,6 +1,4 @@
-"""Compiled graphs: what they contain, how often a program calls them, how long that takes, and
-trials: whole passes of a graph with choices in place, against the same graph without them.
-"""
+"""Compiled graphs: contents, calls and times; and trials of whole passes under several arms."""
 
 from __future__ import annotations
 
@@ -8,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from backend.model.choice import Verdict
+from backend.model.choice import Choice, Verdict
 from backend.model.problem import TuningKey
 
 GraphKind = Literal["inference", "forward", "backward"]
 
 Clock = Literal["device", "host"]
-"""What timed a call: events on the GPU's stream, or the host's clock around it."""
+"""The clock that timed a call: events on the GPU's stream, or the host's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuningUse:
-    """`count` nodes of a graph call what the tuning of this key selected, the choice `hash`."""
+    """The selected choice `hash` of a tuning, and the `count` nodes of a graph that call it."""
 
     op: str
     inputs: str
@@ -34,14 +32,14 @@ class TuningUse:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """One compiled FX graph.
+    """A compiled FX graph.
 
-    `id` is seven hex digits of a hash of its text with the shapes, strides and dtypes of its
-    inputs: the same graph has it in every process. `key` is what Inductor's cache of compiled
-    graphs and profiler traces call it. `title` says where in the program it comes from, `nodes`
-    how many ops it has. `tunings` are those whose choices it calls, as far as they are known.
-    `captured` tells that its text is kept, see `Layout.graphs`; `uncaptured` why it is not.
-    `max_autotune` is whether tuning was on when it was compiled, if that was seen.
+    `id` is seven hex digits of a hash of its text and its inputs' shapes, strides and dtypes, and
+    is the same in every process. `key` is its name in Inductor's cache of compiled graphs and in
+    profiler traces. `title` is its location in the program, `nodes` its number of ops. `tunings`
+    are the known tunings whose choices it calls. `captured` is True if its text is stored, see
+    `Layout.graphs`; otherwise `uncaptured` is the reason. `max_autotune` is whether tuning was on
+    when it was compiled, if that was seen.
     """
 
     id: str
@@ -58,7 +56,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class GraphTimes:
-    """How often a program has called a graph; of `timed` of these calls the mean milliseconds."""
+    """The number of calls of a graph, and the mean milliseconds of the `timed` ones."""
 
     calls: int
     timed: int = 0
@@ -67,13 +65,13 @@ class GraphTimes:
 
     @property
     def total_ms(self) -> float | None:
-        """What all calls took, if those that were timed are like the others."""
+        """The milliseconds of all calls, extrapolated from the timed ones."""
         return None if self.ms is None else self.calls * self.ms
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """In the graph, the tuning of a key is to take the choice `hash`."""
+    """The choice `hash` that an arm uses for a tuning key."""
 
     op: str
     inputs: str
@@ -85,29 +83,72 @@ class Swap:
     def key(self) -> TuningKey:
         return TuningKey(self.op, self.inputs, self.precision)
 
+    @property
+    def label(self) -> str:
+        return Choice(self.name or None, self.hash).label
 
-Arm = tuple[Swap, ...]
-"""One way to compile a graph: with these choices in place, else as Inductor would without pins."""
+    @property
+    def identity(self) -> str:
+        """What names the change if compiling or running it ends the worker."""
+        return self.hash
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOption:
+    """An option of Inductor to compile a graph with.
+
+    `value` is written as in Python (`True`, `1`) or is a word (`EXHAUSTIVE`).
+    """
+
+    name: str
+    value: str
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}={self.value}"
+
+    @property
+    def identity(self) -> str:
+        return self.label
+
+
+Arm = tuple[Swap | CompileOption, ...]
+"""A way to compile a graph: these choices and options, otherwise Inductor's selection without pins
+and the program's options."""
+
+
+def swaps_of(arm: Arm) -> tuple[Swap, ...]:
+    """Return the choices that an arm puts in place."""
+    return tuple(change for change in arm if isinstance(change, Swap))
+
+
+def options_of(arm: Arm) -> tuple[CompileOption, ...]:
+    """Return the options that an arm sets."""
+    return tuple(change for change in arm if isinstance(change, CompileOption))
 
 
 def hashes_of(arm: Arm) -> Mapping[TuningKey, str]:
-    """The choice of each key that an arm puts in place."""
-    return {swap.key: swap.hash for swap in arm}
+    """Return the choice of each key that an arm puts in place."""
+    return {swap.key: swap.hash for swap in swaps_of(arm)}
 
 
 @dataclass(frozen=True, slots=True)
 class TrialArm:
-    """What repeated passes say of one arm.
+    """The result of repeated passes for one arm.
 
     `ms` is the median time of a pass, `low` to `high` its own 95 % interval. `ratio` is its time
-    over that of the trial's first arm, above 1 is slower, `ratio_low` to `ratio_high` its interval,
-    joint with all other arms. The `verdict` is about the graph, against the first arm: it is
-    `faster`, `tied`, `slower`, or `unclear`; the first arm's is `tied`.
+    over that of the trial's first arm (above 1 is slower); `ratio_low` to `ratio_high` is its
+    interval, joint with all other arms. The `verdict` compares with the first arm: `faster`,
+    `tied`, `slower` or `unclear`; the first arm's is `tied`.
 
-    `kernels` is how many kernels a pass calls, `gone` and `added` name those that the first arm
-    alone has, and those that this one alone has. `error` is the largest difference of an output
-    from the first arm's, over the largest value there (0: the same bits); `allowed` what the type's
-    rounding explains. `failed` says why it could not be run: then it has no times.
+    `kernels` counts the kernels of a pass; `gone` names kernels that only the first arm has,
+    `added` kernels that only this arm has. `error` is the largest difference of an output from the
+    first arm's, over the largest value there (0: identical bits); `allowed` is the tolerance for
+    rounding. `failed` is why the arm could not run; it then has no times.
     """
 
     swaps: Arm
@@ -129,10 +170,10 @@ class TrialArm:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One trial of a graph, `id` of a `Graph`: its arms, of which the first one is the baseline.
+    """A trial of a graph, `id` of a `Graph`: its arms, with the baseline first.
 
-    `when` is Unix time in seconds, `seconds` what the passes took, `by` which clock timed them;
-    `trouble` says in sentences what disturbed it.
+    `when` is Unix time in seconds, `seconds` the duration of the passes, `by` the clock that timed
+    them; `trouble` has a sentence for each disturbance.
     """
 
     graph: str

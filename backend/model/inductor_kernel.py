@@ -1,18 +1,19 @@
-"""The keys under which Triton kernels are tuned whose configs are chosen by timing.
+"""The keys of Triton kernels whose configs are chosen by timing.
 
-A kernel of `@triton.autotune`: Triton keeps its times below a folder that is named after a digest
-of the kernel's source, its key, the configs to try, the device and Triton itself. Our inputs key
-has what can be read of these, and behind it the first characters of the digest, which tell kernels
-of one name apart: `matmul_kernel[1024, 512, "torch.float16"]:K4WQ7XJA`.
+A kernel of `@triton.autotune`: Triton stores its times in a folder named after a digest of the
+kernel's source, its key, the configs to try, the device and Triton itself. Our inputs key consists
+of the readable parts and the first characters of the digest, which separate kernels of one name:
+`matmul_kernel[1024, 512, "torch.float16"]:K4WQ7XJA`.
 
-A kernel that Inductor launches itself, because it wrote it (pointwise, reduction, foreach) or the
-program has it with `@triton.autotune`: Inductor numbers it by its place in a graph, and gives its
-tuning no key. Ours has the same form, `triton_poi_fused_gelu[786432, "torch.bfloat16"]:K4WQ7XJA`:
-the name without its number, the elements of each loop, the types, and a digest of the function's
-text (without its name), its size hints, its signature and its device. The configs are not in it:
-more of them are tried where `max_autotune` is on, and it is the same kernel. The precision is "".
-All of it is in the kernel's own file below the cache dir, which `parse` reads. Read in torch 2.11
-and 2.13 (`_inductor/codegen/triton.py`, `wrapper.py`, `triton_combo_kernel.py`).
+A kernel that Inductor launches itself, because Inductor generated it (pointwise, reduction,
+foreach) or the program uses `@triton.autotune`: Inductor numbers it by its position in a graph and
+gives its tuning no key. Our key has the same form, `triton_poi_fused_gelu[786432,
+"torch.bfloat16"]:K4WQ7XJA`: the name without its number, the elements of each loop, the types, and
+a digest of the function's text (without its name), its size hints, its signature and its device.
+The configs are not part of the key: `max_autotune` adds more, but the kernel is the same. The
+precision is "". All of this is in the kernel's own file in the cache dir, which `parse` reads.
+Checked with torch 2.11 and 2.13 (`_inductor/codegen/triton.py`, `wrapper.py`,
+`triton_combo_kernel.py`).
 """
 
 from __future__ import annotations
@@ -25,45 +26,45 @@ from dataclasses import dataclass
 from typing import Any
 
 TRITON = "triton"
-"""The op of all of them."""
+"""The op of `@triton.autotune` kernels."""
 _CACHED = re.compile(r"[A-Z2-7]{52}")
 _DIGEST = 8
 _DTYPE = re.compile(r"torch\.\w{1,40}")
 
 
 def is_digest(name: str) -> bool:
-    """Whether a folder is called as Triton calls those of its cache: base32 of a SHA-256."""
+    """Return whether a name is that of a folder in Triton's cache: base32 of a SHA-256."""
     return _CACHED.fullmatch(name) is not None
 
 
 def inputs_of(kernel: str, key: Sequence[object], digest: str) -> str:
-    """The inputs key, of JSON values; without its last part where `digest` is none of Triton's."""
+    """Return the inputs key of JSON values; without its last part if `digest` is not Triton's."""
     text = f"{kernel}{json.dumps(list(key))}"
     return f"{text}:{digest[:_DIGEST]}" if is_digest(digest) else text
 
 
-def kernel_of(inputs: str) -> str:
-    """The kernel's name."""
+def kernel_name(inputs: str) -> str:
+    """Return the kernel's name."""
     return inputs.partition("[")[0]
 
 
-def alike(inputs: str) -> str:
-    """The part of an inputs key that other machines and other builds share."""
+def portable_part(inputs: str) -> str:
+    """Return the part of an inputs key that is the same on other machines and in other builds."""
     return inputs[: inputs.rfind("]") + 1] or inputs
 
 
-def is_of(inputs: str, digest: str) -> bool:
-    """Whether this inputs key may belong to the folder of this name."""
+def may_belong_to(inputs: str, digest: str) -> bool:
+    """Return whether this inputs key may belong to the folder of this name."""
     return is_digest(digest) and inputs.endswith(f"]:{digest[:_DIGEST]}")
 
 
 def sizes_of(inputs: str) -> str:
-    """What stands in the key but for its types: `1024×512`."""
+    """Return the key's values without its types: `1024×512`."""
     return "×".join(str(part) for part in _parts(inputs) if not _is_dtype(part))
 
 
 def dtypes_of(key: Sequence[object]) -> tuple[str, ...]:
-    """The types among the values of a key, `torch.float16`."""
+    """Return the types among the values of a key, `torch.float16`."""
     return tuple(str(part) for part in key if _is_dtype(part))
 
 
@@ -90,15 +91,15 @@ OPS = (
     "user_autotune",
     "fixed",
 )
-"""What they are called as ops: Inductor's heuristics, in lower case. `template` is one that other
-code than Inductor's own loops wrote, `user_autotune` one of the program."""
+"""Ops of kernels that Inductor launches: its heuristics, in lower case. `template` is a kernel
+written by code other than Inductor's own loops, `user_autotune` one of the program."""
 _KERNELS = frozenset((TRITON, *OPS))
 PRECISION = ""
-"""That of all their keys."""
+"""The precision in the keys of these kernels."""
 SYSTEM = "all.best_config"
-"""What a pin of one has in place of a cache file's name: it holds in all files of its kernel."""
+"""A pin's `system` in place of a cache file's name: it applies to all of a kernel's files."""
 MAX_SOURCE = 1 << 20
-"""Characters of a file that are looked at."""
+"""The number of characters of a file that are examined."""
 
 _HEURISTICS = {"cooperative_reduction": "reduction", "fixed_config": "fixed"}
 _DECORATED = re.compile(r"^@triton_heuristics\.(\w{1,60})\(", re.MULTILINE)
@@ -123,11 +124,11 @@ _LONG = {"fp": "float", "bf": "bfloat", "i": "int", "u": "uint"}
 
 @dataclass(frozen=True, slots=True)
 class InductorKernel:
-    """A kernel as Inductor launches it: `name` has its number in the graph, `op` is one of OPS.
+    """A kernel as Inductor launches it: `name` has its number in the graph, `op` is in OPS.
 
-    `size_hints` are the elements of each loop, rounded up to powers of two; `numels` are those that
-    the text itself has, else the hints. `signature` are Triton's types of the arguments, without
-    constants. `device` is `hip:gfx942:304`: kind, arch, compute units. `inputs` is our key.
+    `size_hints` are the elements of each loop, rounded up to powers of two; `numels` are the exact
+    numbers if the text has them, else the hints. `signature` has Triton's types of the arguments,
+    without constants. `device` is `hip:gfx942:304`: kind, arch, compute units. `inputs` is our key.
     """
 
     name: str
@@ -141,27 +142,27 @@ class InductorKernel:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Of each argument that is a tensor: `torch.bfloat16`."""
+        """The dtype of each tensor argument: `torch.bfloat16`."""
         return tuple(_dtype(kind) for kind in self.signature if kind.startswith("*"))
 
     @property
     def device_type(self) -> str:
-        """torch's word for the kind of device: a HIP one is called `cuda` too."""
+        """torch's name of the device type; a HIP device is also `cuda`."""
         return self.device.partition(":")[0].replace("hip", "cuda")
 
 
 def is_kernel(op: str) -> bool:
-    """Whether the op is a Triton kernel whose configs are tuned, and no product."""
+    """Return whether the op is a Triton kernel with tuned configs, not a matrix product."""
     return op in _KERNELS
 
 
 def is_inductors(op: str) -> bool:
-    """Whether Inductor launches kernels of this op itself."""
+    """Return whether Inductor launches kernels of this op itself."""
     return op in OPS
 
 
 def parse(text: str) -> InductorKernel | None:
-    """The kernel of a file that Inductor wrote; None if `text` is of none."""
+    """Return the kernel of a file that Inductor wrote, or None for other text."""
     text = text[:MAX_SOURCE]
     decorated = _DECORATED.search(text)
     defined = _DEFINED.search(text, decorated.end()) if decorated else None
@@ -187,8 +188,8 @@ def kernel_of_parts(
     signature: Sequence[str],
     device: Mapping[str, object],
 ) -> InductorKernel:
-    """The same, of what `parse` finds: `heuristic` is the decorator's name, `function` the text
-    from `def` on, `device` has `type`, `cc` and `multi_processor_count`."""
+    """Build a kernel from its parts: `heuristic` is the decorator's name, `function` the text from
+    `def` on; `device` has `type`, `cc` and `multi_processor_count`."""
     body = _function(function)
     types = tuple(kind for kind in signature if kind != "constexpr")
     place = ":".join(str(device.get(k, "")) for k in ("type", "cc", "multi_processor_count"))
@@ -208,9 +209,9 @@ def kernel_of_parts(
     )
 
 
-def config_of(kwargs: Mapping[str, Any], num_warps: int, num_stages: int) -> dict[str, Any]:
-    """What tells configs of one kernel apart, in the form that `cache.configs.described` names:
-    Inductor too compares the constants by name, the warps and the stages, and nothing else."""
+def comparable_config(kwargs: Mapping[str, Any], num_warps: int, num_stages: int) -> dict[str, Any]:
+    """Return what distinguishes configs of one kernel, in the form that `cache.configs.described`
+    names. Inductor also compares only the constants by name, the warps and the stages."""
     return {
         "kwargs": dict(sorted(kwargs.items())),
         "num_warps": num_warps,
@@ -219,8 +220,7 @@ def config_of(kwargs: Mapping[str, Any], num_warps: int, num_stages: int) -> dic
 
 
 def _function(text: str) -> str:
-    """The function at the beginning of `text`, without its name: what stands behind it, such as
-    helpers, is left out."""
+    """Return the function at the beginning of `text` without its name and later helpers."""
     lines = text.strip().split("\n")
     open_, end = 0, 0
     for end, line in enumerate(lines, 1):  # noqa: B007
@@ -247,7 +247,7 @@ def _dtype(kind: str) -> str:
 
 
 def _digest(*parts: str) -> str:
-    """As Triton names the folders of its cache."""
+    """Return a digest in the form of Triton's folder names."""
     import hashlib  # loads OpenSSL, for which the first screen does not wait
 
     raw = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).digest()

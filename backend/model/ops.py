@@ -1,7 +1,7 @@
-"""The matrix products that Inductor tunes, a row each: the order of their inputs, how each is
-built, how much arithmetic and how many bytes it is.
+"""The matrix products that Inductor tunes, one row each: the order and layout of their inputs,
+their arithmetic and their bytes.
 
-The bytes are the compulsory ones: each operand is read once, the result is written once.
+Only compulsory bytes count: each operand is read once, the result is written once.
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from typing import Literal
 from backend.model.problem import Problem, Shape
 
 Role = Literal["a", "b", "scale_a", "scale_b", "c", "d", "bias", "ends", "copy"]
-"""What an input of `(scale_a * a) @ (scale_b * b) + c @ d + bias` is; a `copy` is b once more,
-packed for a library; `ends` are those of groups of rows."""
+"""The role of an input of `(scale_a * a) @ (scale_b * b) + c @ d + bias`; a `copy` is b again,
+packed for a library; `ends` are the ends of groups of rows."""
 
 OPERANDS: tuple[Role, ...] = ("a", "b", "scale_a", "scale_b", "c", "d", "bias", "ends")
-"""The order of our templates."""
+"""The operand order of our templates."""
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
-"""Of an element, by dtype."""
+"""Bytes of an element, by dtype."""
 
 TOO_MANY = 1 << 100
-"""Operations or bytes: sizes from a damaged file."""
+"""An upper bound of operations or bytes; sizes from a damaged file may exceed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A product of matrices, `a` (M, K) by `b` (K, N), or many of each.
+    """A matrix product, `a` (M, K) by `b` (K, N), possibly batched.
 
     `inputs` are the roles in the order of the inputs key; the last `optional` ones may be missing.
-    `function` is torch's, where the op is made of calls of it; without, it is a linear layer with
-    a frozen weight. Such a `weight` is given as (N, K); `packed` says that its strides tell
-    nothing.
-    `counted` is False where its arithmetic is not told, `result` the bytes of an element of its
-    result, if that is not the factors' type.
+    `function` is torch's function, if its calls make up the op; otherwise the op is a linear
+    layer with a frozen `weight`, given as (N, K). The strides of a `packed` weight carry no
+    information. `counted` is False if its arithmetic cannot be derived; `result` is the bytes of a
+    result element if its type is not the factors'.
     """
 
     inputs: tuple[Role, ...]
@@ -52,34 +51,34 @@ class Op:
     counted: bool = True
     result: int | None = None
     products: int = 1
-    """As large as that of a and b."""
+    """The number of products as large as a by b."""
 
     def takes(self, count: int) -> bool:
-        """Whether the op may have so many inputs."""
+        """Return whether the op can have this number of inputs."""
         return len(self.inputs) - self.optional <= count <= len(self.inputs)
 
     @property
     def buildable(self) -> bool:
-        """Whether its inputs tell all that a program needs to ask for it again."""
+        """Whether its inputs suffice for a program to call it again."""
         return self.weight or self.function is not None
 
     def place(self, role: Role) -> int:
-        """Where the input with this role stands."""
+        """Return the index of the input with this role."""
         return self.inputs.index(role)
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Those of its inputs that our templates take, in their order."""
+        """The inputs that our templates take, in the templates' order."""
         return tuple(role for role in OPERANDS if role in self.inputs)
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Where each of `roles` stands."""
+        """The index of each of `roles`."""
         return tuple(map(self.place, self.roles))
 
     @property
     def reorder(self) -> list[int]:
-        """The inputs of a template in the order in which this op has them."""
+        """The positions of a template's inputs in this op's order."""
         return [self.order.index(place) for place in sorted(self.order)]
 
 
@@ -98,35 +97,35 @@ OPS: Mapping[str, Op] = {
     "packed_linear": Op(("a", "copy", "b"), weight=True),
     "linear_unary": Op(("a", "b", "bias"), weight=True, packed=True, optional=1, counted=False),
 }
-"""By Inductor's name, without a `_` before it."""
+"""Rows by Inductor's name, without a leading `_`."""
 
 
 def is_flex(op: str) -> bool:
-    """Whether it is flex attention, FLASH included."""
+    """Return whether the op is flex attention, FLASH included."""
     return op.startswith("flex_") and "gemm" not in op
 
 
-def product_of(op: str) -> Op | None:
-    """The row of an op; None if it is no product that is known."""
+def op_row(op: str) -> Op | None:
+    """Return the row of an op, or None if it is not in OPS."""
     return OPS.get(op.lstrip("_"))
 
 
 def factors(problem: Problem) -> tuple[int, int] | None:
-    """Which two of its inputs a matrix product multiplies; None for other ops."""
+    """Return the indices of the two inputs that a matrix product multiplies; None for other ops."""
     places = _places(problem.op)
     return places if places is not None and max(places) < len(problem.shapes) else None
 
 
 @lru_cache(256)
 def _places(name: str) -> tuple[int, int] | None:
-    """Where the factors of an op stand; None for one whose sizes say nothing of its work."""
-    op = product_of(name)
+    """Return the indices of the factors; None if the op's work does not follow from its sizes."""
+    op = op_row(name)
     return (op.place("a"), op.place("b")) if op is not None and op.counted else None
 
 
 def gemm_sizes(problem: Problem) -> tuple[int, int, int, int] | None:
-    """(batch, M, N, K) of a matrix product, from the operands' sizes; None for other ops."""
-    op, places, shapes = product_of(problem.op), _places(problem.op), problem.shapes
+    """Return (batch, M, N, K) of a matrix product from the operands' sizes; None for other ops."""
+    op, places, shapes = op_row(problem.op), _places(problem.op), problem.shapes
     if op is None or places is None or max(places) >= len(shapes):
         return None
     left, right = shapes[places[0]], shapes[places[1]]
@@ -139,18 +138,18 @@ def gemm_sizes(problem: Problem) -> tuple[int, int, int, int] | None:
 
 
 def flops(problem: Problem) -> int | None:
-    """Floating-point operations of one call, 2·M·N·K (times the batch); None for other ops."""
-    op, sizes = product_of(problem.op), gemm_sizes(problem)
+    """Return the floating-point operations of a call, 2·M·N·K per batch; None for other ops."""
+    op, sizes = op_row(problem.op), gemm_sizes(problem)
     return None if op is None or sizes is None else 2 * op.products * prod(sizes)
 
 
 def traffic(problem: Problem) -> int | None:
-    """Bytes that a matrix product has to move: its operands and its result, each once.
+    """Return the bytes that a matrix product must move: each operand and the result, once.
 
-    A result whose type no source tells counts as one of the factors' type. None for other ops, or
-    where a type's size is not known.
+    A result of unknown type counts as the factors' type. Returns None for other ops, or if the size
+    of a type is unknown.
     """
-    op, sizes, places = product_of(problem.op), gemm_sizes(problem), factors(problem)
+    op, sizes, places = op_row(problem.op), gemm_sizes(problem), factors(problem)
     shapes = problem.shapes
     widths = [ITEM_BYTES.get(dtype.removeprefix("torch.")) for dtype in problem.dtypes]
     if op is None or sizes is None or places is None:
@@ -167,7 +166,7 @@ def traffic(problem: Problem) -> int | None:
 
 
 def _elements(shape: Shape, strides: Shape | None) -> int:
-    """How many elements lie in memory: a dimension that is broadcast has stride 0."""
+    """Return the number of elements in memory: a broadcast dimension has stride 0."""
     if strides is None or len(strides) != len(shape):
         return prod(shape)
     return prod(size for size, stride in zip(shape, strides, strict=True) if stride)

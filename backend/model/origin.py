@@ -1,5 +1,5 @@
-"""Where a choice comes from, told by its name or its hash: which backend of Inductor, by which
-compiler, and whether it is one of ours."""
+"""The origin of a choice, from its name or its hash: which backend of Inductor, which compiler, and
+whether it is one of ours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from backend.model.choice import Choice
+from backend.model.choice import Choice, is_subgraph
 from backend.model.inductor_kernel import TRITON
 from backend.model.tuning import Tuning
 
@@ -20,6 +20,8 @@ _TEMPLATES = (
     ("cutlass_", "cutlass"),
     ("cuda_cutlass", "cutlass"),
     ("cutedsl_", "cutedsl"),
+    ("flydsl_", "flydsl"),
+    ("_quack_", "quack"),
     ("nv_universal_gemm", "nv_universal_gemm"),
     ("catlass_", "catlass"),
     ("cpp_", "cpp"),
@@ -27,6 +29,7 @@ _TEMPLATES = (
     ("packed_gemm", "cpp"),
     ("pallas_", "pallas"),
     ("decompose_k", "subgraph"),
+    ("contiguous_", "subgraph"),
     ("subgraph", "subgraph"),
 )
 _ATEN = frozenset(
@@ -37,9 +40,9 @@ _ATEN = frozenset(
     "_weight_int4pack_mm_cpu_tensor int4mm_packed_weight_cpu _dynamic_quantized_linear "
     "convolution _convolution_pointwise conv1x1_via_mm call_aten_dw call_aten_dx".split()
 )
-"""What Inductor calls of ATen, without the number at the end (`_scaled_mm_v2`)."""
+"""Inductor's names of ATen choices, without the number at the end (`_scaled_mm_v2`)."""
 _LIBRARIES = re.compile(r"_?(mkl|mkldnn|onednn)_|_?q?linear_(pointwise|unary|binary)")
-"""What oneDNN and MKL call their kernels, which Inductor counts to ATen."""
+"""oneDNN's and MKL's kernel names; Inductor counts these kernels as ATen."""
 
 _OURS = {
     "rocm_gemm": "gemm",
@@ -57,6 +60,9 @@ _COMPILERS = (
     ("flex_attention", "cpp"),
     ("cuda", "cuda"),
     ("cutlass", "cuda"),
+    ("cutedsl", "cutedsl"),
+    ("nv_universal_gemm", "nv_universal_gemm"),
+    ("flydsl", "flydsl"),
     ("rocm", "rocm"),
     ("ck", "rocm"),
     ("decompose", "subgraph"),
@@ -64,61 +70,62 @@ _COMPILERS = (
 
 
 def kind_of(choice: str) -> str:
-    """`triton`, `cpp`, ... of a template's hash; nothing for an extern (ATen, MKL) kernel's."""
+    """Return `triton`, `cpp`, ... for a template's hash; empty for an extern kernel (ATen, MKL)."""
+    if is_subgraph(choice):
+        return "subgraph"
     name = extern_name(choice).lower()
     return next((kind for start, kind in _COMPILERS if name.startswith(start)), "")
 
 
 def extern_name(choice: str) -> str:
-    """`bmm` of `bmm-c5psz...`: the hash of an extern kernel begins with its name."""
+    """Return `bmm` of `bmm-c5psz...`: the hash of an extern kernel begins with its name."""
     return choice.partition("-")[0]
 
 
 def own_template(choice: str | None) -> str:
-    """Which template of ours a hash is of: `gemm`, `skinny`, `triton`, or empty for none."""
+    """Return our template of a hash: `gemm`, `skinny`, `triton`, or empty for other choices."""
     stem, dash, _ = (choice or "").partition("-")
     return _OURS.get(stem, "") if dash else ""
 
 
 def is_own(choice: str | None) -> bool:
-    """Whether a hash is that of a choice of our templates, which stock PyTorch does not offer."""
+    """Return whether a hash is of one of our templates, which stock PyTorch does not offer."""
     return bool(own_template(choice))
 
 
 def template_of(choice: Choice) -> str:
-    """Which template of ours in HIP C++ made the choice: `gemm`, `skinny`, or empty for none."""
+    """Return our HIP C++ template of the choice: `gemm`, `skinny`, or empty for other choices."""
     template = own_template(choice.hash)
     return "" if template == "triton" else template
 
 
 def has_resources(choice: Choice) -> bool:
-    """Whether a cache may tell what its kernel takes of a GPU: one of ours, or Triton's."""
+    """Return whether a cache may have the GPU resources of its kernel: one of ours, or Triton's."""
     return bool(template_of(choice)) or kind_of(choice.hash or "") == "triton"
 
 
 def kernel_hash(source: str, entry: str, target: str) -> str:
-    """The same wherever the same source is compiled for the same target."""
+    """Return a hash that is the same wherever the same source is compiled for the same target."""
     return _digest(json.dumps([source, entry, target]))
 
 
 def choice_hash(template: str, kernel: str, config: str, toolchain: str = "") -> str:
-    """The name under which a choice of our templates is timed and pinned:
-    `rocm_gemm-<source and config>-<toolchain>`.
+    """Return the hash of a choice of our templates: `rocm_gemm-<source and config>-<toolchain>`.
 
-    `kernel` is its `kernel_hash`, `config` its description, which has the runtime arguments too.
-    `toolchain` names what compiles it: headers, flags, compiler. Its times are of that one.
+    `kernel` is its `kernel_hash`, `config` its description with the runtime arguments. `toolchain`
+    identifies headers, flags and compiler; a choice's times are valid for one toolchain.
     """
-    made = f"rocm_{template}-{_digest(f'{kernel} {config}')}"
-    return f"{made}-{toolchain}" if toolchain else made
+    stem = f"rocm_{template}-{_digest(f'{kernel} {config}')}"
+    return f"{stem}-{toolchain}" if toolchain else stem
 
 
 def toolchain_of(choice: str) -> str:
-    """What a choice of our templates is compiled by; empty where its hash does not tell."""
+    """Return the toolchain in the hash of one of our choices; empty if the hash has none."""
     return "".join(choice.split("-", 2)[2:]) if is_own(choice) else ""
 
 
 def any_toolchain(choice: str) -> str:
-    """The hash of a choice of our templates but for the toolchain: of its source and config."""
+    """Return the hash of one of our choices without its toolchain: its source and config."""
     return "-".join(choice.split("-", 2)[:2])
 
 
@@ -129,21 +136,21 @@ def _digest(text: str) -> str:
 
 
 def provider(choice: Choice) -> str | None:
-    """`aten`, `triton`, `cpp`, `ck`, `rocm`, ...; None where neither name nor hash tells."""
+    """Return `aten`, `triton`, `cpp`, `ck`, `rocm`, ...; None for other names and hashes."""
     for text in (choice.name, choice.hash):
         origin = _provider(_kernel(text)) if text else None
         if origin is not None:
             return origin
-    return None
+    return "subgraph" if is_subgraph(choice.hash or "") else None
 
 
 def is_library(choice: Choice) -> bool:
-    """Whether it is a kernel of oneDNN or MKL, which are libraries for CPUs."""
+    """Return whether the choice is a kernel of oneDNN or MKL, which are libraries for CPUs."""
     return any(text and _library(_kernel(text)) for text in (choice.name, choice.hash))
 
 
 def _kernel(text: str) -> str:
-    """A name without its number, a hash without its digest: few, so that each is looked at once."""
+    """Return a name without its number, or a hash without its digest, for small caches."""
     return extern_name(text).rstrip("0123456789")
 
 
@@ -161,7 +168,7 @@ def _library(kernel: str) -> bool:
 
 
 def _function(kernel: str) -> str:
-    """`_linear_pointwise` of `mkldnn::_linear_pointwise.binary`."""
+    """Return `_linear_pointwise` of `mkldnn::_linear_pointwise.binary`."""
     name = kernel.removeprefix("extern_kernels.")
     return name.rpartition("::")[2].partition(".")[0]
 
@@ -174,28 +181,30 @@ _KINDS: dict[str | None, DeviceKind] = {
     "ck": "gpu",
     "cutlass": "gpu",
     "cutedsl": "gpu",
+    "flydsl": "gpu",
+    "quack": "gpu",
     "nv_universal_gemm": "gpu",
     "catlass": "gpu",
 }
 _CPU_OPS = frozenset(
     ("packed_linear", "linear_unary", "linear_binary", "qlinear_unary", "qlinear_binary")
 )
-"""What Inductor makes of a linear layer with packed weights, which only a CPU has."""
+"""Inductor's ops for a linear layer with packed weights, which only CPUs have."""
 _FIRST_DEVICE = re.compile(r"\('(\w+)'")
 _TRITON_ONLY = "num_warps="
-"""Stands in the configuration of a Triton kernel, which an MM log tells without a name."""
+"""Part of a Triton kernel's configuration, which an MM log prints without a name."""
 
 
 def device_kind(tuning: Tuning) -> DeviceKind | None:
-    """Told by its device, else its inputs key, else its op and its choices; None where those say
-    nothing, or contradict each other. An accelerator of any maker counts as a GPU."""
+    """Derive cpu or gpu from the tuning's device, else its inputs key, else its op and choices;
+    None if these say nothing or contradict each other. An accelerator of any vendor is a gpu."""
     device = tuning.device
     if not device and tuning.inputs_key:
         first = _FIRST_DEVICE.search(tuning.inputs_key)
         device = first.group(1) if first else None
     if device and device != "meta":
         return "cpu" if device.startswith("cpu") else "gpu"
-    if tuning.op == TRITON:  # as its choices would say, of which nobody has asked yet
+    if tuning.op == TRITON:  # its choices would give the same, but may not be loaded yet
         return "gpu"
     kinds = {"cpu"} if tuning.op in _CPU_OPS else set()
     kinds |= {kind for choice in tuning.choices if (kind := _kind(choice))}

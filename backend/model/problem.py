@@ -1,9 +1,9 @@
-"""What is tuned: an op on inputs of given sizes, in a precision; and Inductor's keys for it.
+"""A tuning problem: an op on inputs of given sizes, in a precision; and Inductor's keys for it.
 
-The inputs key of the persistent autotune cache is the text of a list of tuples. One tuple an input,
-as `AlgorithmSelectorCache.key_of` makes it: `('cuda', 'torch.bfloat16', *sizes, *strides, offset)`;
-sizes and strides have equal length. Behind the list may stand `_<hint>` (a hint override) and, from
-torch 2.15, `:benchmark_policy=eager`.
+The inputs key of the persistent autotune cache is the text of a list with one tuple per input,
+written by `AlgorithmSelectorCache.key_of`: `('cuda', 'torch.bfloat16', *sizes, *strides, offset)`;
+sizes and strides have equal length. The list may be followed by `_<hint>` (a hint override) and,
+from torch 2.15, `:benchmark_policy=eager`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from backend.errors import InputsKeyInvalid, brief
-from backend.model.options import Options, text_of
+from backend.model.options import Options, text_of_options
 
 Shape = tuple[int, ...]
 """Sizes or strides of one operand; `()` is a 0-dim tensor."""
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One input of an inputs key. `strides` has the length of `sizes`; all in elements."""
+    """One input of an inputs key. `strides` has the length of `sizes`; all are in elements."""
 
     device: str
     dtype: str
@@ -48,14 +48,13 @@ class TuningKey:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An op on inputs, as far as its source tells.
+    """An op on inputs, as far as its source describes it.
 
-    `shapes`, `strides`, `dtypes` have one entry an operand, or are empty where unknown. `dims` is
-    what an MM log calls (M, K, N), which it gives instead of shapes: the first two sizes of the
-    last operand but one, and the last size of the last operand. `threads` is how many the process
-    had: on a CPU the hashes of C++ choices depend on it. `options` is what the op was given
-    besides, where that is known; `call` the text of a call of flex attention
-    (`backend.wire.captured`).
+    `shapes`, `strides` and `dtypes` have one item per operand, or are empty if unknown. `dims` is
+    (M, K, N) of an MM log, which prints it instead of shapes: the first two sizes of the last
+    operand but one, and the last size of the last operand. `threads` is the thread count of the
+    process, on which the hashes of C++ choices depend. `options` are further arguments of the op,
+    if known; `call` is the text of a call of flex attention (`backend.wire.captured`).
     """
 
     op: str
@@ -72,10 +71,8 @@ class Problem:
 
     @property
     def id(self) -> str:
-        """Seven hex digits that name its tuning: of a SHA-256 of op, inputs and precision.
-
-        The inputs are their key where it is known, else shapes, strides and dtypes, else `dims`.
-        """
+        """Seven hex digits that name its tuning: of a SHA-256 of op, inputs and precision. The
+        inputs are their key if known, else shapes, strides and dtypes, else `dims`."""
         inputs = self.inputs_key
         if inputs is None:
             inputs = f"{self.shapes}{self.strides}{self.dtypes}"
@@ -83,13 +80,13 @@ class Problem:
         return _digest(self.op, inputs, self.precision or "")
 
     @property
-    def told(self) -> str:
-        """What a worker is told beside the key; empty: nothing is known."""
-        return self.call or text_of(self.options)
+    def options_text(self) -> str:
+        """The arguments that a worker needs beside the key, as text; empty if unknown."""
+        return self.call or text_of_options(self.options)
 
     @property
     def key(self) -> TuningKey | None:
-        """Where the persistent cache holds it, if all three keys are known."""
+        """The key in the persistent cache, if all three parts are known."""
         if self.inputs_key is None or self.precision is None:
             return None
         return TuningKey(self.op, self.inputs_key, self.precision)
@@ -109,7 +106,7 @@ def _sha256() -> Callable[[bytes], Any]:
 
 
 MAX_KEY = 65_536
-"""Characters. A key of 64 inputs with 8 dimensions each has about 10,000."""
+"""Characters; a key of 64 inputs with 8 dimensions each has about 10,000."""
 
 _TUPLE = re.compile(r"\('([\w.:-]{1,64})', '([\w.:-]{1,64})'((?:, -?\d{1,19})+)\)")
 _SUFFIX = re.compile(r"(?:_-?\w+)?(?::[\w.,:=-]+)?")
@@ -117,17 +114,15 @@ _SUFFIX = re.compile(r"(?:_-?\w+)?(?::[\w.,:=-]+)?")
 
 @dataclass(frozen=True, slots=True)
 class InputsKey:
-    """An inputs key, split. `suffix` is the text behind the list, kept as it is."""
+    """A parsed inputs key. `suffix` is the text behind the list, unchanged."""
 
     specs: tuple[TensorSpec, ...]
     suffix: str = ""
 
 
 def parse_inputs_key(text: str) -> InputsKey:
-    """Split `text`; `format_inputs_key` gives the very same text back.
-
-    Raises InputsKeyInvalid for any other text, in time linear in its length.
-    """
+    """Split `text`; `format_inputs_key` gives the very same text back. Raises InputsKeyInvalid for
+    any other text, in time linear in its length."""
     if len(text) > MAX_KEY or not text.startswith("["):
         raise _invalid(text)
     specs: list[TensorSpec] = []
@@ -150,7 +145,7 @@ def parse_inputs_key(text: str) -> InputsKey:
 
 
 def format_inputs_key(key: InputsKey) -> str:
-    """The text of `key`, as Inductor writes it."""
+    """Return the text of `key`, as Inductor writes it."""
     return repr([_fields(spec) for spec in key.specs]) + key.suffix
 
 
@@ -171,8 +166,8 @@ def _invalid(text: str) -> InputsKeyInvalid:
     return InputsKeyInvalid(f"not an inputs key of Inductor's autotune cache: {brief(text, 80)}")
 
 
-def device_of(inputs: str) -> str | None:
-    """The device of the first input, where the key tells it."""
+def device_of_inputs_key(inputs: str) -> str | None:
+    """Return the device of the first input, if the key has one."""
     try:
         specs = parse_inputs_key(inputs).specs
     except InputsKeyInvalid:

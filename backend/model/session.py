@@ -1,4 +1,4 @@
-"""The processes that tune, and what each is doing. Times of the day are Unix seconds."""
+"""Processes that tune, and their activity. Times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Literal
 from backend.model.tuning import Tuning, Word
 
 CACHE_FILES = "cache"
-"""The folder of Inductor's persistent cache, whose files are named by their system's hash."""
+"""The folder of Inductor's persistent cache, whose files are named by system hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One process that tuned something, as the header of its event log tells it.
+    """A process that tuned something, from the header of its event log.
 
-    `backends` are those that it asked Inductor for (`TRITON`, `CK`, ...; empty: not told), and
-    `absent` says for some of them, as `NAME: reason`, why they cannot appear there. `threads` is
-    how many of them its kernels for the CPU are made for. `locked` tells that the writer of the log
-    holds a lock of it as long as it lives. `process` tells this process from all others that its
-    machine ever had (`processes/tree.py`); empty: not told.
+    `backends` are the backends configured in Inductor (`TRITON`, `CK`, ...; empty if unknown);
+    `absent` has `NAME: reason` for backends that cannot appear there. `modes` are the unusual ways
+    of autotuning that were on (`tuning.modes`); None if that was not recorded. `threads` is the
+    thread count that its CPU kernels are generated for. `locked` is True if the log's writer holds
+    a lock on the log for its whole life. `process` identifies the process among all that its
+    machine ever had (`processes/tree.py`); empty if unknown.
     """
 
     id: str
@@ -40,14 +41,15 @@ class Session:
     started: float = 0.0
     backends: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    modes: tuple[str, ...] | None = None
     threads: int | None = None
     locked: bool = False
     process: str = ""
 
 
 def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
-    """The hash of the system that tuned: that of its session, else those in the names of the cache
-    files that it stands in. Empty where nothing tells."""
+    """Return the hashes of the system that tuned: its session's, else those in the names of its
+    cache files; empty if unknown."""
     session = sessions.get(tuning.session or "")
     if session is not None and session.system_hash:
         return frozenset((session.system_hash,))
@@ -56,14 +58,14 @@ def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str
 
 @lru_cache(256)
 def _systems(sources: tuple[str, ...]) -> frozenset[str]:
-    """Of cache files, of which each has many tunings."""
+    """Return the system hashes in the names of cache files, each of which has many tunings."""
     places = (source.rsplit("/", 2) for source in sources)
     return frozenset(place[-1] for place in places if place[-2:-1] == [CACHE_FILES])
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something in a source that could not be used: where and what, in one line."""
+    """A part of a source that could not be used: location and reason, in one line."""
 
     source: str
     what: str
@@ -82,11 +84,11 @@ ActivityState = Literal[
     "died",
     "unknown",
 ]
-"""starting: runs, and nothing of torch was seen; importing: loads torch; running: compiles nothing;
-compiling: torch compiles a graph; precompiling, tuning: choices of an op are compiled, timed;
-waiting: another rank of the job is to choose; done: ended by itself; died: ended without saying so;
-unknown: that it lives cannot be seen from here. Of another host, whose program may be a later one,
-it may be any other word: something that a process does."""
+"""The state of a process. starting: runs, torch not yet seen; importing: loads torch; running:
+compiles nothing; compiling: torch compiles a graph; precompiling, tuning: choices of an op are
+compiled or timed; waiting: another rank of the job will choose; done: reported its end; died: ended
+without a report; unknown: cannot be observed from here. A process of another host may run a later
+version and report another word."""
 
 LIVE: frozenset[ActivityState] = frozenset(
     ("starting", "importing", "running", "compiling", "precompiling", "tuning", "waiting")
@@ -96,14 +98,13 @@ _OVER = frozenset(typing.get_args(ActivityState)) - LIVE
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """`told` is the last that was heard; `state` is the same, unless the process has ended or may
-    have. `since` and `ended` are Unix times. Of `op`, which is tuned, `done` of `total` choices are
-    compiled or timed. `rank` is the one that is waited for, to choose for `op`. `status` is the
-    exit code, or minus the signal, where somebody saw it.
-    """
+    """`last_state` is the last reported state; `state` is the same unless the process has ended or
+    may have. `since` and `ended` are Unix times. For the op being tuned, `op`, `done` of `total`
+    choices are compiled or timed. `rank` is the rank that the process waits for. `status` is the
+    exit code, or minus the signal, if a parent saw it."""
 
     state: Word
-    told: Word
+    last_state: Word
     since: float | None = None
     op: str = ""
     done: int = 0
@@ -114,5 +115,5 @@ class Activity:
 
     @property
     def lives(self) -> bool:
-        """Whether the process runs, as far as was seen."""
+        """Whether the process was running when last seen."""
         return self.state not in _OVER

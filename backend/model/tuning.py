@@ -1,7 +1,8 @@
-"""One autotuning: its problem, its choices, their times; and a person's pin for one of its choices.
+"""One autotuning: its problem, choices and times; and a person's pin of one of its choices.
 
-The words are Inductor's own: an *op* with an *inputs key* and a *precision* is tuned by timing its
-*choices*; a choice is known by its *hash*. Times are milliseconds unless a name says otherwise.
+The terms are Inductor's: an *op* with an *inputs key* and a *precision* is tuned by timing its
+*choices*; a choice is identified by its *hash*. Times are milliseconds unless a name says
+otherwise.
 """
 
 from __future__ import annotations
@@ -18,37 +19,37 @@ MOST = 40
 
 
 def is_word(text: str) -> str:
-    """What is wrong with it, or nothing."""
-    return "" if 0 < len(text) <= MOST and text.isprintable() else "is no word"
+    """Return why the text is not a word, or an empty string."""
+    return "" if 0 < len(text) <= MOST and text.isprintable() else "is not a word"
 
 
 Word = Annotated[str, is_word]
 
 LATEST = 253_402_300_799.0
-"""The end of the year 9999, Unix seconds; what is later no calendar can print."""
+"""The end of the year 9999, Unix seconds; no calendar can print later times."""
 
 
 def is_moment(seconds: float) -> str:
-    """What is wrong with it, or nothing."""
-    return "" if abs(seconds) <= LATEST else "is no time"
+    """Return why the number is not a time, or an empty string."""
+    return "" if abs(seconds) <= LATEST else "is not a time"
 
 
 Moment = Annotated[int | float, is_moment]
 
 State = Literal["running", "done", "cut"]
-"""A tuning is running, done, or cut off (its source ended in the middle of it)."""
+"""Whether a tuning is running, done, or cut off because its source ended in the middle."""
 
 Selection = Literal["timing", "cache", "pin", "only", "deterministic", "rank", "alone"]
-"""Why a choice was selected: fastest now, fastest in the cache, pinned, no rival, deterministic; of
-a rank of a job that agrees, taken from another rank, or chosen alone since that was not possible.
-"""
+"""Why a choice was selected: fastest now, fastest in the cache, pinned, the only choice,
+deterministic mode; in a job whose ranks agree, another rank's choice, or chosen alone because
+agreement was not possible."""
 REUSED: tuple[Selection, ...] = ("cache", "pin", "rank")
-"""Those for which nothing was timed."""
+"""Selections for which nothing was timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Wall-clock seconds that one tuning took, by phase."""
+    """Wall-clock seconds of one tuning, by phase."""
 
     benchmark: float | None = None
     precompile: float | None = None
@@ -57,9 +58,9 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """Where a tuned table has it: the `tuner` who wrote that, its `line`, the `device` it is for
-    (`gfx942:304`, a name; empty where nothing tells). `unread` is why it is no problem in torch's
-    words, where it is none."""
+    """The origin of an entry in a tuned table: the `tuner` that wrote the file, the `line`, the
+    `device` (`gfx942:304` or a name; empty if unknown). `unread` is why it is not a problem in
+    torch's terms, if so."""
 
     tuner: str
     line: int
@@ -69,21 +70,21 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class Tuning(Problem):
-    """One autotuning of a problem, as one source or several joined tell it.
+    """One autotuning of a problem, from one source or several joined ones.
 
-    `num_choices` is what the source says was tried; `choices` may hold fewer (only the best ten
-    are printed) and is sorted: fastest first, then not yet timed, then failed.
-    `timed` and `compiled` count the progress of a running one. `selected` is a choice hash.
-    `rank` is the process rank of a distributed job; `process` the words by which a log names the
-    process before its lines; `when` is Unix time in seconds. `measured` is
-    the latest repeated measurement of the same key. Of a Triton kernel that Inductor launches
-    `kernel` is its name, and `code` the file with its text, where the source tells them. `decided`
-    is the rank from which a rank of a job has its choice, `apart` why it chose by itself, `awaited`
-    the rank for whose choice a running one waits. `device_index` is 1 where it was tuned on
-    `cuda:1`, and its choices are those of that device; None where nothing shows it.
+    `num_choices` is the source's count of tried choices; `choices` may have fewer (only the best
+    ten are printed) and is sorted: fastest first, then untimed, then failed. `timed` and `compiled`
+    count the progress of a running tuning. `selected` is a choice hash. `rank` is the process rank
+    of a distributed job; `process` the prefix that a log gives the process's lines; `when` is Unix
+    time in seconds. `measured` is the latest repeated measurement of the same key. For a Triton
+    kernel that Inductor launches, `kernel` is its name and `code` the file with its text, if known.
+    In a job whose ranks agree, `decided` is the rank whose choice was adopted, `apart` why this
+    rank chose alone, `awaited` the rank that a running tuning waits for. `device_index` is 1 for
+    choices of `cuda:1`; None if unknown.
 
-    With an `entry` it is no tuning of Inductor's, but an entry of another tuner's table: its one
-    choice is what that took, if it has one, and its `inputs_key` what the tuner looks it up by.
+    A tuning with an `entry` is not Inductor's but an entry of another tuner's table: its only
+    choice is the tuner's result, if it has one, and `inputs_key` the key by which the tuner looks
+    it up.
     """
 
     choices: tuple[Choice, ...] = ()
@@ -110,34 +111,34 @@ class Tuning(Problem):
 
     @property
     def key(self) -> TuningKey | None:
-        """As of any problem; Inductor's cache knows nothing of another tuner's entry."""
+        """The key in Inductor's cache; None for another tuner's entry, which is not there."""
         if self.entry is not None or self.inputs_key is None or self.precision is None:
             return None
         return TuningKey(self.op, self.inputs_key, self.precision)
 
     @property
     def problem(self) -> Problem:
-        """What was tuned, without what came of it."""
+        """The problem alone, without the tuning's results."""
         return Problem(**{field.name: getattr(self, field.name) for field in fields(Problem)})
 
     @property
     def borrowed(self) -> bool:
-        """Whether its choice was taken from a cache or a pin, and nothing tells a time of it."""
+        """Whether the choice came from a cache or a pin, and no time is known."""
         reused = self.session is not None and self.selected_by in REUSED
         return reused and all(choice.ms is None for choice in self.choices)
 
 
 PinState = Literal["active", "unproven", "drifted", "orphaned", "shadowed"]
-"""What was seen of a pin: code calls it; a compiled graph may hide it; see docs/pins.md."""
+"""The observed state of a pin: code calls it; a compiled graph may hide it; see docs/pins.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was seen in generated code of the choice that a pin asks for: `ok` if it is called.
+    """Evidence from generated code about a pinned choice: `ok` if the code calls it.
 
-    `by` is what compiled it: `verify`, the op alone in a worker, or `program`, a person's own.
-    `torch` is its version, empty where it is unknown. `numbers` and `drifts` tell what the pin
-    stood on: a digest of the tuning's times, and how often it had drifted. `when` is Unix time.
+    `by` is `verify`, which compiles the op alone in a worker, or `program`, a person's own. `torch`
+    is the version, empty if unknown. `numbers` and `drifts` identify the pin's state at that time:
+    a digest of the tuning's times, and how often the pin had drifted. `when` is Unix time.
     """
 
     when: Moment
@@ -164,18 +165,18 @@ class PinnedKernel:
 
     @property
     def id(self) -> str:
-        """The id of the tuning that it pins."""
+        """The id of the pinned tuning."""
         return self.key.id
 
 
 @dataclass(frozen=True, slots=True)
 class Pin(PinnedKernel):
-    """A person's decision that an (op, inputs) shall use one choice, kept until unpinned.
+    """A person's decision that an (op, inputs) uses one choice until it is unpinned.
 
-    `timings` are the numbers of the tuning as they were before the pin, by precision and choice
-    hash; a failed choice is `inf`. `drifts` counts how often it had to be applied again. `config`
-    is that of the choice, where it is known. `variants` are the hashes of the same kernel by device
-    index, as text; empty where `hash` is that of every device.
+    `timings` are the tuning's times before the pin, by precision and choice hash; a failed choice
+    is `inf`. `drifts` counts how often the pin had to be applied again. `config` is the choice's,
+    if known. `variants` are the hashes of the same kernel by device index, as text; empty if `hash`
+    is that of every device.
     """
 
     system_hash: str

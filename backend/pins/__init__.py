@@ -1,1 +1,1 @@
-"""Pins: the file, what holds them in the cache, and how each is doing."""
+"""Pins: their file, how the cache holds them, and their state."""

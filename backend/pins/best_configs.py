@@ -1,11 +1,11 @@
 """Pins of Triton kernels that Inductor launches: held in its `*.best_config` files.
 
-Such a file names one config. Whoever compiles the kernel takes it and times nothing, if the kernel
-is offered the list of configs that the file was made of, or, told that coordinate descent found
-it, where that is on (torch 2.8 to 2.13). So a pin writes its config into each file of the kernel,
-and moves graphs aside that were compiled before: they have kept the kernel with what was found
-then. What stood in a file is kept with the pin, text by text. Where there is no file, the pin holds
-in programs under `rocm-tui run` alone.
+Such a file names one config. A process that compiles the kernel uses it and times nothing, if the
+file was written for the same list of configs or, with coordinate descent on, if the file is marked
+as found by it (torch 2.8 to 2.13). So a pin writes its config into each file of the kernel, and
+moves aside graphs compiled before, which contain the earlier config. The previous content of a file
+is stored with the pin, byte by byte. Without a file, the pin holds only in programs under `rocm-tui
+run`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backend.cache.best_config import (
     SUFFIX,
     KernelFiles,
     check_plain,
-    config_told,
+    config_from_texts,
     descends,
     with_config,
 )
@@ -30,7 +30,7 @@ from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
 from backend.model.inductor_kernel import SYSTEM, is_inductors
 from backend.pins.file import Counts, HeldText, PinFile, PinRecord, PinRequest, applied_again
-from backend.pins.state import Judged, PinStatus, state_of_kernel
+from backend.pins.state import GraphVerdicts, PinStatus, state_of_kernel
 
 _ALL = f"*{SUFFIX}"
 
@@ -41,7 +41,7 @@ class BestConfigFiles:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._files = KernelFiles(layout.root)
-        self._asked: dict[tuple[str, str], None] = {}
+        self._queried: dict[tuple[str, str], None] = {}
 
     def locate(self, file: PinFile, request: PinRequest) -> Path:
         return self._layout.root / "*" / _ALL
@@ -56,16 +56,16 @@ class BestConfigFiles:
         return self._layout.root / "*" / _ALL
 
     def files(self) -> list[Path]:
-        """The files of all pins that were asked about, as they are now."""
-        return [path for op, inputs in self._asked for path, _ in self._files.of(op, inputs)]
+        """Return the current files of all pins that were queried."""
+        return [path for op, inputs in self._queried for path, _ in self._files.of(op, inputs)]
 
     def check_writable(self, path: Path) -> None:
-        """Nothing: each file is checked before it is written."""
+        """Do nothing: each file is checked before it is written."""
 
     def check_new(self, record: PinRecord) -> None:
-        """Raise PinRefused where the config to be written is unknown, or where it or a file that
-        it would go into has values other than numbers and Triton's words."""
-        if config_told(record.config, record.hash) is None:
+        """Raise PinRefused if the new config is unknown, or if it or a file to be changed has
+        values other than numbers and Triton's words."""
+        if config_from_texts(record.config, record.hash) is None:
             raise PinRefused(
                 f"the config of {brief(record.hash, 80)} is unknown, or has values other than "
                 "numbers and Triton's words, so it cannot be pinned; pin one that `rocm-tui show` "
@@ -95,7 +95,7 @@ class BestConfigFiles:
     def came_back(self, record: PinRecord) -> bool:
         return False
 
-    def status(self, record: PinRecord, judged: Judged) -> PinStatus:
+    def status(self, record: PinRecord, judged: GraphVerdicts) -> PinStatus:
         differing = len(self._differing(record))
         return state_of_kernel(record, len(self._paths(record)), differing, judged)
 
@@ -109,16 +109,16 @@ class BestConfigFiles:
             return counts
 
     def _paths(self, record: PinRecord) -> list[Path]:
-        """The files of a pin."""
-        self._asked[record.op, record.inputs] = None
+        """Return the files of a pin."""
+        self._queried[record.op, record.inputs] = None
         return [path for path, _ in self._files.of(record.op, record.inputs)]
 
     def _differing(self, record: PinRecord) -> list[Path]:
-        """Those that do not hold it. Raises CacheUnreadable."""
+        """Return the files that do not hold the pin. Raises CacheUnreadable."""
         return [path for path in self._paths(record) if not self._holds(path, record)]
 
     def _hold(self, file: PinFile, record: PinRecord, count_drifts: bool) -> int:
-        config = config_told(record.config, record.hash)
+        config = config_from_texts(record.config, record.hash)
         if config is None:
             return 0
         files, changes, overwritten = dict(record.files), list[tuple[Path, str, str]](), False
@@ -129,7 +129,7 @@ class BestConfigFiles:
             original = held.original if held is not None and ours else text
             written = with_config(path, original.encode(), config, descends(source)).decode()
             files[self._relative(path)] = HeldText(original, written)
-            if written != text or exchange.is_unfinished(path):
+            if written != text or exchange.is_unfinished(path):  # else it would be read once more
                 changes.append((path, text, written))
         if overwritten and count_drifts:
             record = applied_again(file, record)
@@ -139,7 +139,7 @@ class BestConfigFiles:
         return sum(self._write(*change) for change in changes)
 
     def _release(self, record: PinRecord) -> int:
-        """Whatever was written there since is left alone."""
+        """Restore the files of a pin, except files that were rewritten since."""
         count = 0
         for name, held in record.files.items():
             path = self._layout.root / name
@@ -156,7 +156,7 @@ class BestConfigFiles:
             path,
             lambda data: new.encode() if data == old.encode() else data,
             exchange.newer,
-            keep_time=True,  # when the kernel was tuned
+            keep_time=True,  # the time of tuning
         )
 
     def _holds(self, path: Path, record: PinRecord) -> bool:

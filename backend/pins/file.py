@@ -1,10 +1,10 @@
-"""`rocm_tui/pins.json`: the pins, those released a short while ago, and the history of both.
+"""`rocm_tui/pins.json`: the pins, recently released ones, and the history of both.
 
     {"version": 1, "pins": [...], "released": [...], "history": [...]}
 
-It is the desired state; the cache file is made to agree with it. A record keeps the *text* of each
-number that the pin replaces, so that unpinning gives the file back byte by byte. Fields that this
-version does not know are kept.
+The file is the desired state; the cache file is made to agree with it. A record has the *text* of
+each number that the pin replaces, so that unpinning restores the file byte by byte. Fields of later
+versions are kept.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from backend.wire.codec import WireError, read, to_json
 VERSION = 1
 MAX_BYTES = 64 << 20
 MAX_PIN_BYTES = 48 << 20
-"""A pin is refused that makes the file bigger; whatever is done later, it can be read again."""
+"""A pin that makes the file larger is refused, so that later changes still leave it readable."""
 MAX_HISTORY = 5_000
 MAX_RELEASED = 200
 DRIFT_SECONDS = 60.0
 RELEASED_SECONDS = 86_400.0
-"""How long a released pin is watched for: a process that read the cache file while the pin held
-and benchmarks for long writes our raised numbers back."""
+"""How long a released pin is watched: a process that read the cache file while the pin held, and
+then benchmarks for long, writes our raised numbers back."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|-?Infinity")
-"""The text of a number as a cache file may hold it: unpinning writes it back there."""
+"""The text of a number in a cache file: unpinning writes it back there."""
 
 
 def _are_numbers(texts: Mapping[str, str]) -> str:
-    return "" if all(map(_NUMBER.fullmatch, texts.values())) else "are no numbers"
+    return "" if all(map(_NUMBER.fullmatch, texts.values())) else "are not numbers"
 
 
 def _is_printable(text: str) -> str:
-    return "" if text.isprintable() else "is no name"
+    return "" if text.isprintable() else "is not a name"
 
 
 _Name = Annotated[str, _is_printable]
-_Hash = Annotated[str, lambda text: "" if is_hash(text) else "is no hash"]
-_File = Annotated[str, lambda name: "" if is_file_name(name) else "is no file name"]
-_Count = Annotated[int, lambda number: "" if number >= 0 else "is no count"]
+_Hash = Annotated[str, lambda text: "" if is_hash(text) else "is not a hash"]
+_File = Annotated[str, lambda name: "" if is_file_name(name) else "is not a file name"]
+_Count = Annotated[int, lambda number: "" if number >= 0 else "is not a count"]
 
 Counts = dict[tuple[str, str, str], int]
-"""How much was changed for each pin, by its identity."""
+"""The number of changes for each pin, by its identity."""
 
 Tokens = dict[str, Annotated[dict[str, str], _are_numbers]]
 """The text of each number, by precision and choice hash."""
@@ -67,17 +67,17 @@ _BEST_CONFIG = re.compile(r"[a-z2-7]{2}/[0-9a-zA-Z_-]{1,200}\.best_config")
 
 
 def _are_best_configs(files: Mapping[str, object]) -> str:
-    return "" if all(map(_BEST_CONFIG.fullmatch, files)) else "are no best configs"
+    return "" if all(map(_BEST_CONFIG.fullmatch, files)) else "are not best configs"
 
 
 def _are_indices(variants: Mapping[str, object]) -> str:
     indices = all(name.isascii() and name.isdecimal() and len(name) < 5 for name in variants)
-    return "" if indices else "are no device indices"
+    return "" if indices else "are not device indices"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldText:
-    """A file, or a row of one, that a pin holds: its text as it was before, and as it is held."""
+    """A file, or a row in one, that a pin holds: its text before the pin, and with it."""
 
     original: str
     written: str
@@ -85,16 +85,16 @@ class HeldText:
 
 @dataclass(frozen=True, slots=True)
 class PinRecord:
-    """A pin as it is stored. `applied` is when the cache was last made to agree with it, and
-    `made` when its key was pinned first, Unix seconds; `config` tells Triton templates apart.
+    """A pin as it is stored. `applied` is when the cache was last made to agree with it, and `made`
+    when its key was first pinned, Unix seconds; `config` distinguishes Triton templates.
 
-    `released` is when it was unpinned; `pending` while that is not finished. `raised` tells that
+    `released` is when it was unpinned; it is `pending` until that is finished. `raised` is True if
     its rivals are held by raised numbers; an older version wrote `Infinity`, which broke programs
     that do not offer the pinned choice. `proof` is the latest one of this choice. `folder` is the
-    cache of Triton that a Triton kernel was tuned in. `files` are those of a kernel that Inductor
-    launches, by their paths below the cache dir. Of an entry of a tuned table `folder` is the
-    table, `row` the entry's text. `variants` are the hashes of the pinned kernel by device index;
-    empty where `hash` is that of every device, or where the others are unknown.
+    Triton cache in which a Triton kernel was tuned. `files` are those of a kernel that Inductor
+    launches, by path in the cache dir. For an entry of a tuned table `folder` is the table, `row`
+    the entry's text. `variants` are the hashes of the pinned kernel by device index; empty if
+    `hash` is that of every device, or the others are unknown.
     """
 
     op: _Name
@@ -129,12 +129,12 @@ class PinRecord:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """A pin holds in every precision of an (op, inputs) of one cache file."""
+        """The identity of a pin, for every precision of an (op, inputs) of one cache file."""
         return self.system_hash, self.op, self.inputs
 
     @property
     def pin(self) -> Pin:
-        """What the rest of the program sees."""
+        """The pin as the rest of the program sees it."""
         return Pin(
             op=self.op,
             inputs=self.inputs,
@@ -163,12 +163,12 @@ class PinRecord:
 
 @dataclass(frozen=True, slots=True)
 class PinRequest:
-    """What to pin.
+    """A choice to pin.
 
-    Without `system_hash` the cache file is the one written last of those that have the choice. With
-    it, and `wait`, the choice need not be there yet: the pin counts once it was tuned. `table` is
-    the file of an entry of a tuned table, whose values `config` has. `variants` are the hashes of
-    the same kernel by device index, as another host has them.
+    Without `system_hash` the cache file is the most recently written one that has the choice. With
+    `system_hash` and `wait` the choice may be missing: the pin applies once it is tuned. `table` is
+    the file of an entry of a tuned table, whose values are in `config`. `variants` are the hashes
+    of the same kernel by device index, from another host.
     """
 
     system_hash: str | None
@@ -184,7 +184,7 @@ class PinRequest:
 
 @dataclass(frozen=True, slots=True)
 class PinGroup:
-    """One command that pins, or releases, several at once; `when` it began, Unix seconds."""
+    """A command that pins or releases several choices at once; `when` it began, Unix seconds."""
 
     id: _Name
     command: _Name
@@ -192,18 +192,19 @@ class PinGroup:
 
 
 def new_group(command: str) -> PinGroup:
-    """Of a command that begins now."""
+    """Return the group of a command that begins now."""
     return PinGroup(os.urandom(8).hex(), command, time.time())
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One thing that happened to a pin: `pin`, `repin`, `unpin`, `note` (it got another one),
-    `drift`, `restore`; `verify` or `refute`: generated code calls the choice, or another; or
-    `migrate`: the `Infinity` of an older version gave way to raised numbers.
+    """An event in a pin's history: `pin`, `repin`, `unpin`, `note` (a new note), `drift`,
+    `restore`; `verify` or `refute`: generated code calls the choice, or another; `migrate`: raised
+    numbers replaced an older version's `Infinity`.
 
-    `system_hash` and `config` are those of the record; `undoes` is when that was done which this
-    undid, else 0. `group` is the command that did it among others, of one that does several."""
+    `system_hash` and `config` are the record's; `undoes` is the time of the action that this one
+    undid, else 0. `group` is the command, if it changed several pins.
+    """
 
     when: Moment
     who: str
@@ -227,7 +228,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """What is read of the file; see `PinFile` for what is written."""
+    """The parsed file; see `PinFile` for what is written."""
 
     version: int
     pins: list[PinRecord] = field(default_factory=list)
@@ -245,16 +246,19 @@ class PinFile:
     released: list[PinRecord] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
     unknown: dict[str, Any] = field(default_factory=dict)
+    lost: bool = False
+    """Whether the user says that records were lost: then numbers without a record are lowered."""
     _saved: bytes = b""
 
     def save(self, most: int = MAX_BYTES) -> None:
-        """Write it if it changed. Raises NotWritable, also for more than `most` bytes.
+        """Write the file if it changed. Raises NotWritable, also for more than `most` bytes.
 
-        The oldest history goes before that: what is too big to be read could not be unpinned.
+        The oldest history is dropped to avoid that: a file too big to be read could not be
+        unpinned.
         """
         data = self._encode()
         while len(data) > most and self.history:
-            self.history = self.history[len(self.history) // 2 + 1 :]
+            del self.history[: len(self.history) // 2 + 1]
             data = self._encode()
         if len(data) > most:
             raise NotWritable(
@@ -275,7 +279,7 @@ class PinFile:
         return ("{\n" + ",\n".join(members) + "\n}\n").encode()
 
     def watched(self) -> list[PinRecord]:
-        """Released pins that are not finished, or may still be written back."""
+        """Return released pins that are not finished, or may still be written back."""
         pinned = {record.identity for record in self.pins}
         since = time.time() - RELEASED_SECONDS
         return [
@@ -285,7 +289,7 @@ class PinFile:
         ]
 
     def put(self, record: PinRecord) -> None:
-        """Add `record`, in the place of a pin of the same (op, inputs)."""
+        """Add `record`, replacing a pin of the same (op, inputs)."""
         if not put_back(self.pins, record):
             self.pins.append(record)
 
@@ -299,7 +303,7 @@ class PinFile:
         undoes: float = 0.0,
         group: PinGroup | None = None,
     ) -> HistoryEntry:
-        """Add to the history. Drifts of one pin in one minute are one entry, the latest."""
+        """Add to the history. Drifts of one pin in one minute are merged into the latest entry."""
         entry = HistoryEntry(
             when=when,
             who=who,
@@ -326,24 +330,24 @@ class PinFile:
         self.history.append(entry)
         return entry
 
-    def take_back(self, entry: HistoryEntry) -> None:
-        """What `note` added did not happen; others may have been added since."""
+    def remove_entry(self, entry: HistoryEntry) -> None:
+        """Remove an entry added by `note`; entries added later stay."""
         self.history = [other for other in self.history if other is not entry]
 
 
-def find(records: list[PinRecord], system_hash: str, key: TuningKey) -> PinRecord | None:
-    """The record of an (op, inputs) of one cache file."""
+def find_record(records: list[PinRecord], system_hash: str, key: TuningKey) -> PinRecord | None:
+    """Return the record of an (op, inputs) of one cache file."""
     identity = (system_hash, key.op, key.inputs)
     return next((record for record in records if record.identity == identity), None)
 
 
-def forget(records: list[PinRecord], record: PinRecord) -> None:
-    """Take out the record of the same (op, inputs)."""
+def remove_record(records: list[PinRecord], record: PinRecord) -> None:
+    """Remove the record of the same (op, inputs)."""
     records[:] = [other for other in records if other.identity != record.identity]
 
 
 def put_back(records: list[PinRecord], record: PinRecord) -> bool:
-    """Put `record` in the place of that of the same (op, inputs); False if there is none."""
+    """Replace the record of the same (op, inputs) by `record`; False if there is none."""
     places = [at for at, other in enumerate(records) if other.identity == record.identity]
     for at in places:
         records[at] = record
@@ -351,7 +355,7 @@ def put_back(records: list[PinRecord], record: PinRecord) -> bool:
 
 
 def read_pin_file(path: Path) -> PinFile:
-    """What is stored; an empty one if there is no file. Raises CacheUnreadable."""
+    """Read the file; an empty one if it does not exist. Raises CacheUnreadable."""
     if not exists(path):
         return PinFile(path)
     data = read_bytes(path, MAX_BYTES)
@@ -365,20 +369,22 @@ def read_pin_file(path: Path) -> PinFile:
         raise CacheUnreadable(
             f"{path} does not hold pins as it should; move the file away"
         ) from error
-    return PinFile(path, content.pins, content.released, content.history, content.unknown, data)
+    return PinFile(
+        path, content.pins, content.released, content.history, content.unknown, _saved=data
+    )
 
 
 _dump = json.JSONEncoder(allow_nan=False).encode
 
 
 def _lines(parts: Sequence[PinRecord] | Sequence[HistoryEntry]) -> str:
-    """One line each: indenting is done in Python, twenty times as slowly."""
+    """Write one line each: json's indenting runs in Python, twenty times as slowly."""
     lines = [_dump(to_json(part)) for part in parts]
     return "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
 
 
 def default_who() -> str:
-    """`user@host`."""
+    """Return `user@host`."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -387,7 +393,7 @@ def default_who() -> str:
 
 
 def drifted(file: PinFile, record: PinRecord) -> PinRecord:
-    """Count a drift, in the history too."""
+    """Count a drift, also in the history."""
     record = replace(record, drifts=record.drifts + 1)
     file.note("drift", record, default_who(), time.time())
     file.put(record)
@@ -395,5 +401,5 @@ def drifted(file: PinFile, record: PinRecord) -> PinRecord:
 
 
 def applied_again(file: PinFile, record: PinRecord) -> PinRecord:
-    """The same of a pin that is applied again now."""
+    """Return the record of a pin that is applied again now."""
     return drifted(file, replace(record, applied=time.time()))

@@ -1,7 +1,7 @@
-"""What holds pins: entries of cache files, Inductor's config files, and rows of tuned tables.
+"""Holders of pins: entries of cache files, Inductor's config files, and rows of tuned tables.
 
-Each kind of op has one `PinHolder`, which knows its files, changes them and reads their state. A
-file is read again only when it changed.
+Each kind of op has one `PinHolder`, which locates, changes and reads its files. A file is read
+again only when it changed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from backend.cache import configs
-from backend.cache.autotune import CacheText, Numbers, cache_paths, is_raised, merge_missing
+from backend.cache.autotune import (
+    CacheText,
+    Numbers,
+    cache_paths,
+    is_raised,
+    merge_missing,
+    recorded_pins,
+)
 from backend.cache.variants import DEVICES, ChoiceVariants, device_folders
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout, is_file_name
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
 from backend.model.choice import is_hash
-from backend.model.inductor_kernel import TRITON, is_inductors, is_of, kernel_of
+from backend.model.inductor_kernel import TRITON, is_inductors, kernel_name, may_belong_to
 from backend.model.origin import is_own
+from backend.model.problem import TuningKey
 from backend.pins.best_configs import BestConfigFiles
 from backend.pins.file import (
     Counts,
@@ -36,13 +44,13 @@ from backend.pins.file import (
 from backend.pins.numbers import (
     Changes,
     came_back,
+    changes_of_strays,
+    changes_to_hold,
+    changes_to_release,
     edited,
-    holding,
     learn,
-    releasing,
-    unowned,
 )
-from backend.pins.state import Judged, PinStatus, state_of
+from backend.pins.state import GraphVerdicts, PinStatus, state_of
 from backend.pins.tables import TableRows
 from backend.tables.model import is_table_op
 
@@ -50,21 +58,21 @@ from backend.tables.model import is_table_op
 class PinHolder(Protocol):
     """Holds the pins of one kind of op.
 
-    The `system` of a pin is what pins call its file: the file's name, its folder's, or a digest of
-    its path. Methods raise CacheUnreadable where a file cannot be read.
+    The `system` of a pin identifies its file: the file's name, its folder's, or a digest of its
+    path. Methods raise CacheUnreadable if a file cannot be read.
     """
 
     def locate(self, file: PinFile, request: PinRequest) -> Path:
         """Return the file for a new pin. Raises PinRefused."""
 
     def system_of(self, path: Path) -> str:
-        """Return what pins call the file."""
+        """Return the `system` by which pins identify the file."""
 
     def folder_of(self, path: Path) -> str:
-        """Return what a pin keeps to find a file outside of the cache dir again; else nothing."""
+        """Return the folder that a pin stores for a file outside of the cache dir; else empty."""
 
     def path(self, record: PinRecord) -> Path:
-        """Return the file of a pin; a pattern where it has several."""
+        """Return the file of a pin, or a pattern if it has several."""
 
     def files(self) -> Iterable[Path]:
         """Return the files that pins may depend on."""
@@ -76,10 +84,10 @@ class PinHolder(Protocol):
         """Raise PinRefused for a new pin that cannot be held."""
 
     def numbers(self, record: PinRecord) -> Numbers | None:
-        """Return the numbers of a pin's tuning; None without a file, or where it has none."""
+        """Return the numbers of a pin's tuning; None without a file or numbers."""
 
     def learned(self, record: PinRecord, stored: Numbers) -> PinRecord:
-        """Return the pin with what `stored` says of its choices; see `numbers.learn`."""
+        """Return the pin updated from `stored`, its choices' numbers; see `numbers.learn`."""
 
     def changes(self, record: PinRecord) -> int:
         """Return how many numbers, files or rows a new pin would change."""
@@ -88,19 +96,19 @@ class PinHolder(Protocol):
         """Return whether the pin has no effect before its choice is tuned."""
 
     def differs(self, record: PinRecord) -> bool:
-        """Return whether the files do not hold the pin, or the pin has something to learn."""
+        """Return whether the files do not hold the pin, or the pin can be updated from them."""
 
     def came_back(self, record: PinRecord) -> bool:
-        """Return whether what a released pin had written is in the file again."""
+        """Return whether the text of a released pin is in the file again."""
 
-    def status(self, record: PinRecord, judged: Judged) -> PinStatus:
-        """Return the state of a pin, given what compiled graphs say of it."""
+    def status(self, record: PinRecord, judged: GraphVerdicts) -> PinStatus:
+        """Return the state of a pin, given the verdicts of compiled graphs."""
 
     def agree(self, file: PinFile, system: str, count_drifts: bool) -> Counts:
-        """Make a file agree with its pins; return how much was changed for each.
+        """Make a file agree with its pins; return the number of changes for each.
 
-        What unpinning restores is on disk before the file changes. With `count_drifts` a pin that
-        somebody wrote over is counted as drifted. Raises StoreErrors.
+        The data for unpinning is on disk before the file changes. With `count_drifts` a pin that
+        was overwritten is counted as drifted. Raises StoreErrors.
         """
 
 
@@ -109,7 +117,7 @@ class CacheEntries:
 
     text_type: ClassVar[type[CacheText]] = CacheText
     keep_time: ClassVar[bool] = False
-    """Whether a file stays as old as it is when it is changed."""
+    """Whether a changed file keeps its modification time."""
 
     def __init__(self, layout: Layout, variants: ChoiceVariants) -> None:
         self.layout = layout
@@ -117,8 +125,8 @@ class CacheEntries:
         self._texts: dict[Path, tuple[object, CacheText]] = {}
 
     def locate(self, file: PinFile, request: PinRequest) -> Path:
-        """The cache file that has the choice, the last written of several; of a request that waits
-        the one that will get it."""
+        """Return the cache file that has the choice, the most recently written of several; for a
+        waiting request the file that will get it."""
         key, hash = request.key, request.hash
         if request.system_hash is None:
             paths = cache_paths(self.layout)
@@ -143,17 +151,36 @@ class CacheEntries:
                 if hash in numbers:
                     fitting.append(path)
         if fitting:
-            return max(fitting, key=_last_written)
+            path = max(fitting, key=_last_written)
+            self._check_times(path, key)
+            return path
         if unreadable is not None:
             raise unreadable
         if tuned:
-            raise PinRefused(f"{brief(hash, 80)} is no choice of this tuning; see its choices")
+            raise PinRefused(f"{brief(hash, 80)} is not a choice of this tuning; see its choices")
         raise PinRefused(
             f"{brief(key.op, 40)} {brief(key.inputs, 80)} with precision "
             f"{brief(key.precision, 40)} is not in {self.layout.autotune}: the program ended "
             "before PyTorch wrote the times, or wrote none; run the model again, or "
             "`rocm-tui tune ID`"
         )
+
+    def _check_times(self, path: Path, key: TuningKey) -> None:
+        """Raise PinRefused for numbers beyond kernels that no pin raised: the record of a pin would
+        make them measured times."""
+        stored = self.text(path).find(key.op, key.inputs)
+        raised = [
+            (name, token.text)
+            for numbers in stored.values()
+            for name, token in numbers.items()
+            if is_raised(token.value)
+        ]
+        if raised and (key.op, key.inputs) not in recorded_pins(path):
+            name, number = raised[0]
+            raise PinRefused(
+                f"{brief(number, 30)} of {brief(name, 80)} is not the milliseconds of a kernel; "
+                "tune again, or `rocm-tui pin --reconcile` if pins.json was lost"
+            )
 
     def system_of(self, path: Path) -> str:
         return path.name
@@ -171,34 +198,34 @@ class CacheEntries:
         safe.check_file(self.layout.root, path)
 
     def check_new(self, record: PinRecord) -> None:
-        """Nothing: `locate` has found the choice, or the pin waits for it."""
+        """Do nothing: `locate` has found the choice, or the pin waits for it."""
 
     def merged(self, path: Path, newer: bytes, older: bytes) -> bytes:
-        """The content of a file that two processes wrote at once."""
+        """Merge the contents of a file that two processes wrote at once."""
         return merge_missing(path, newer, older)
 
     def text(self, path: Path) -> CacheText:
         signature = exchange.signature_of(path)
-        known = self._texts.get(path)
-        if known is None or known[0] != signature:
-            known = self._texts[path] = signature, self.text_type(path, read_bytes(path))
-        return known[1]
+        cached = self._texts.get(path)
+        if cached is None or cached[0] != signature:
+            cached = self._texts[path] = signature, self.text_type(path, read_bytes(path))
+        return cached[1]
 
     def numbers(self, record: PinRecord) -> Numbers | None:
         path = self.path(record)
         return self.text(path).find(record.op, record.inputs) if path.exists() else None
 
     def learned(self, record: PinRecord, stored: Numbers) -> PinRecord:
-        """The pin also learns its kernel's hashes on all devices whose choices are in `stored`."""
+        """Return the updated pin, with its hashes on all devices whose choices are in `stored`."""
         return learn(self._with_variants(record, stored), stored)
 
     def _with_variants(self, record: PinRecord, stored: Numbers) -> PinRecord:
-        """A pin of an older version has no variants, and a device may have been added."""
+        """Add variants: a pin of an older version has none, and a device may have been added."""
         names = (record.hash, *record.variants.values())
         base = next((name for name in names if self._variants.device(name) is not None), None)
         if base is None:
             return record
-        # More than most boxes have only where they compiled something or tuned the problem
+        # Further devices only if they compiled or tuned something
         tuned_on = devices_of(self._variants, stored)
         devices = {*DEVICES, *device_folders(self.layout.root), *tuned_on}
         missing = [index for index in sorted(devices) if str(index) not in record.variants]
@@ -208,7 +235,7 @@ class CacheEntries:
         return replace(record, variants={**record.variants, **added})
 
     def changes(self, record: PinRecord) -> int:
-        texts = holding(record, self.numbers(record) or {}).values()
+        texts = changes_to_hold(record, self.numbers(record) or {}).values()
         return sum(is_raised(float(text)) for text in texts)
 
     def waits(self, record: PinRecord, stored: Numbers) -> bool:
@@ -217,12 +244,12 @@ class CacheEntries:
     def differs(self, record: PinRecord) -> bool:
         stored = self.numbers(record) or {}
         learned = self.learned(record, stored)
-        return learned is not record or bool(holding(learned, stored))
+        return learned is not record or bool(changes_to_hold(learned, stored))
 
     def came_back(self, record: PinRecord) -> bool:
         return came_back(record, self.numbers(record) or {})
 
-    def status(self, record: PinRecord, judged: Judged) -> PinStatus:
+    def status(self, record: PinRecord, judged: GraphVerdicts) -> PinStatus:
         stored = self.numbers(record)
         if stored:
             record = self.learned(record, stored)
@@ -242,7 +269,7 @@ class CacheEntries:
             for record in [r for r in file.pins if r.system_hash == system]:
                 stored = text.find(record.op, record.inputs)
                 learned = self.learned(record, stored)
-                changes = holding(learned, stored)
+                changes = changes_to_hold(learned, stored)
                 if changes and count_drifts and record.identity not in counts:
                     learned = _applied_again(file, learned)
                 if changes:
@@ -253,13 +280,13 @@ class CacheEntries:
             for record in released:
                 stored = text.find(record.op, record.inputs)
                 if record.pending or came_back(record, stored):
-                    changes = releasing(record, stored)
+                    changes = changes_to_release(record, stored)
                     if not record.pending and record.identity not in counts:
                         file.note("restore", record, default_who(), time.time())
                     counts[record.identity] = len(changes)
                     parts.append(changes)
             strays = _strays(text, file, system)
-            parts += [unowned(text.find(op, inputs)) for op, inputs in strays]
+            parts += [changes_of_strays(text.find(op, inputs)) for op, inputs in strays]
             file.save()
             return edited(text, parts) if any(parts) else data
 
@@ -269,12 +296,12 @@ class CacheEntries:
             return counts if changed else {}
 
     def _file_of(self, system: str, records: Iterable[PinRecord]) -> Path:
-        """The file that the pins `records` of `system` are about; there may be none of them."""
+        """Return the file of the pins `records` of `system`, which may be empty."""
         return self.layout.autotune / system
 
     def astray(self, file: PinFile) -> set[str]:
-        """The cache files with numbers that were raised for a pin of which nothing is known: the
-        pins file was lost, or an old copy of the cache came back after a long time."""
+        """Return the cache files with numbers raised for a former pin: an old copy of the cache
+        came back after a long time, or the records were lost."""
         systems: set[str] = set()
         for path in cache_paths(self.layout):
             with contextlib.suppress(CacheUnreadable):
@@ -287,17 +314,17 @@ class TritonConfigs(CacheEntries):
     """Holds pins of kernels of `@triton.autotune` by the numbers of Triton's own files."""
 
     text_type = configs.ConfigText
-    keep_time = True  # the file says when the kernel was tuned
+    keep_time = True  # the file's time is that of tuning
 
     def __init__(self, layout: Layout, variants: ChoiceVariants) -> None:
         super().__init__(layout, variants)
         self._paths: set[Path] = set()
 
     def locate(self, file: PinFile, request: PinRequest) -> Path:
-        """The file with the times of a kernel: in Triton's caches of this environment, or where a
-        pin that holds or was released found it."""
+        """Return the file with the times of a kernel: in Triton's caches of this environment, or
+        where an existing or released pin found it."""
         key, digest = request.key, request.system_hash
-        if digest is None or not is_of(key.inputs, digest):
+        if digest is None or not may_belong_to(key.inputs, digest):
             raise PinRefused(
                 f"{brief(key.inputs, 80)} is in no cache of Triton; run its program once by "
                 "`rocm-tui run --cache-triton -- CMD`"
@@ -308,17 +335,17 @@ class TritonConfigs(CacheEntries):
             if record.op == TRITON and record.system_hash == digest
         ]
         folders = dict.fromkeys([*pinned_in, *configs.folders_of(self.layout.root)])
-        paths = [configs.path_in(folder, digest, kernel_of(key.inputs)) for folder in folders]
+        paths = [configs.path_in(folder, digest, kernel_name(key.inputs)) for folder in folders]
         paths = [path for path in paths if path.is_file()]
         if not paths:
             raise PinRefused(
-                f"{brief(key.inputs, 80)} is in no cache of Triton that is known here; set "
+                f"{brief(key.inputs, 80)} is in no known Triton cache; set "
                 "TRITON_CACHE_DIR to that of its program"
             )
         path = max(paths, key=_last_written)
         if request.hash not in self.text(path).find(key.op, key.inputs).get("", {}):
             raise PinRefused(
-                f"{brief(request.hash, 80)} is no config of this kernel; see its choices"
+                f"{brief(request.hash, 80)} is not a config of this kernel; see its choices"
             )
         return path
 
@@ -350,9 +377,8 @@ class TritonConfigs(CacheEntries):
 
 
 def kernel_file_of(record: PinRecord) -> Path:
-    """Return Triton's file of a pinned kernel. Raises CacheUnreadable for one that no file can
-    have."""
-    return configs.path_in(Path(record.folder), record.system_hash, kernel_of(record.inputs))
+    """Return Triton's file of a pinned kernel. Raises CacheUnreadable for an invalid name."""
+    return configs.path_in(Path(record.folder), record.system_hash, kernel_name(record.inputs))
 
 
 class PinHolders:
@@ -379,11 +405,11 @@ class PinHolders:
         key, hash = request.key, request.hash
         names = (key.op, key.inputs, key.precision)
         if not (all(map(str.isprintable, names)) and is_hash(hash)):
-            raise PinRefused(f"{brief(hash, 80)} of {brief(key.op, 40)} is no name; pin another")
+            raise PinRefused(f"{brief(hash, 80)} of {brief(key.op, 40)} is not a name; pin another")
         return self.of(key.op).locate(file, request)
 
     def agree(self, file: PinFile, system: str, count_drifts: bool) -> Counts:
-        """See `PinHolder.agree`. Without a pin of this system it is a file of Inductor's cache."""
+        """See `PinHolder.agree`. Without a pin of the system, the file is Inductor's cache."""
         ops = (r.op for r in (*file.pins, *file.watched()) if r.system_hash == system)
         return self.of(next(ops, "")).agree(file, system, count_drifts)
 
@@ -403,7 +429,7 @@ class PinHolders:
         return self._entries.astray(file)
 
     def unfinished(self) -> set[str]:
-        """The cache files beside which a killed process left what it was preparing."""
+        """Return the cache files beside which a killed process left a temporary file."""
         return {path.name for path in cache_paths(self.layout) if exchange.is_unfinished(path)}
 
 
@@ -414,8 +440,8 @@ def devices_of(variants: ChoiceVariants, stored: Numbers) -> list[int]:
 
 
 def pinned_choices(cache_path: Path) -> dict[tuple[str, str], frozenset[str]]:
-    """The hashes of the choice that each pin of a cache file lets win, one for each device; none
-    for a choice of our templates, which is not held there. Raises CacheUnreadable."""
+    """Return the winning choice's hashes for each pin of a cache file, one per device; none for a
+    choice of our templates, which cache files do not hold. Raises CacheUnreadable."""
     pins = read_pin_file(Layout(cache_path.parent.parent).pins).pins
     return {
         (pin.op, pin.inputs): frozenset() if is_own(pin.hash) else pin.hashes
@@ -425,7 +451,7 @@ def pinned_choices(cache_path: Path) -> dict[tuple[str, str], frozenset[str]]:
 
 
 def _applied_again(file: PinFile, record: PinRecord) -> PinRecord:
-    """A pin that has to be applied again: it drifted, or an older version held it otherwise."""
+    """Return the record of a pin to apply again: it drifted, or an older version wrote it."""
     if record.raised:
         return applied_again(file, record)
     record = replace(record, applied=time.time())
@@ -434,13 +460,18 @@ def _applied_again(file: PinFile, record: PinRecord) -> PinRecord:
 
 
 def _strays(text: CacheText, file: PinFile, system: str) -> list[tuple[str, str]]:
-    """The raised entries of a cache file that no pin is about."""
+    """Return the raised entries of a cache file whose pin is no longer held. Without a record a
+    number may be garbage, and lowering it would make that the fastest choice."""
     owned = {
         (record.op, record.inputs)
         for record in (*file.pins, *file.watched())
         if record.system_hash == system
     }
-    return [entry for entry in text.raised() if entry not in owned]
+    strays = [entry for entry in text.raised() if entry not in owned]
+    if not strays or file.lost:
+        return strays
+    recorded = recorded_pins(text.path)
+    return [entry for entry in strays if entry in recorded]
 
 
 def _last_written(path: Path) -> int:

@@ -1,8 +1,9 @@
-"""What below `rocm_tui/` of a cache dir is old, or cut off, and of no use any more; its removal.
+"""Old or truncated files in the `rocm_tui/` folder of a cache dir that are no longer useful, and
+their removal.
 
-Nothing of Inductor's own is touched. What the undo of a pin needs is never old, nor is a session
-that tells of a pinned tuning, nor a log whose program still lives. Lock files stay: they are empty,
-and a lock that is removed while another process waits for it would be held twice.
+Inductor's own files are not touched. Files needed to undo a pin are never old, nor is a session of
+a pinned tuning, nor a log whose program still runs. Lock files stay: they are empty, and a lock
+file removed while another process waits for it could be held twice.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from backend.pins.file import PinFile, read_pin_file
 from backend.pins.state import GraphSweeper
 
 DAYS = 30.0
-"""How long a thing must not have been used to be old, unless told otherwise."""
+"""The default age of old files: days since their last use."""
 _DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Files that belong together: what they are, their bytes, and when they were used last, in
-    Unix seconds."""
+    """Files that belong together: their kind, their bytes, and their last use, in Unix seconds."""
 
     kind: str
     files: tuple[Path, ...]
@@ -39,7 +39,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Everything that can be removed, and one line in `kept` for each kind that was not checked."""
+    """All removable files, and one line in `kept` for each kind that was not checked."""
 
     old: tuple[Leftover, ...]
     kept: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Leftovers:
 
 
 def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
-    """What is older than `days`. Raises UnsafePath where the folder is not ours alone."""
+    """Return the files older than `days`. Raises UnsafePath if the folder is not ours alone."""
     safe.check_folder(layout.root, layout.home)
     before = now - days * _DAY
     kept: list[str] = []
@@ -59,28 +59,28 @@ def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
     except CacheUnreadable as error:
         return Leftovers((), (f"nothing is removed while pins cannot be read: {error}",))
     graphs = _graphs(layout)
-    old, told = _sessions(layout, pins, before, graphs)
-    found = [group for name, group in graphs.items() if name not in told]
-    found += _trees("trial cache", _folders(layout.graphs))
-    found += _trees("choices of a job's ranks", _folders(layout.ranks))
-    found += _single("log of a failed worker", layout.home / "failed")
-    found += _groups("record of a fleet's run", _files(layout.home / "fleet"))
-    found += _trees("cache dir of a fleet's agents", _folders(layout.home / "fleet"))
-    found += _trees("folder of TunableOp's tuning", _folders(layout.home / "tunableop"))
+    old, mentioned = _sessions(layout, pins, before, graphs)
+    groups = [group for name, group in graphs.items() if name not in mentioned]
+    groups += _trees("trial cache", _folders(layout.graphs))
+    groups += _trees("choices of a job's ranks", _folders(layout.ranks))
+    groups += _single("log of a failed worker", layout.home / "failed")
+    groups += _groups("record of a fleet's run", _files(layout.home / "fleet"))
+    groups += _trees("cache dir of a fleet's agents", _folders(layout.home / "fleet"))
+    groups += _trees("folder of TunableOp's tuning", _folders(layout.home / "tunableop"))
     unpacked = (folder for folder in _folders(layout.home) if folder.name == "arriving")
-    found += _trees("bundle that an older version unpacked", unpacked)
-    found += _evicted(layout, pins)
-    if _tells_use(layout.home):
-        found += _groups("compiled kernel", _below(layout.home / "code"))
-        found += _groups("Triton module", _below(layout.triton))
+    groups += _trees("bundle that an older version unpacked", unpacked)
+    groups += _evicted(layout, pins)
+    if _records_reading(layout.home):
+        groups += _groups("compiled kernel", _below(layout.home / "code"))
+        groups += _groups("Triton module", _below(layout.triton))
     else:
-        kept.append("compiled kernels: this file system does not tell when a file was last read")
-    old += [group for group in found if group.used < before]
+        kept.append("compiled kernels: this file system does not record when a file was last read")
+    old += [group for group in groups if group.used < before]
     return Leftovers(tuple(sorted(old, key=lambda group: group.used)), tuple(kept))
 
 
 def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -> bool:
-    """Remove it; False if it was used since it was found. Raises UnsafePath, OSError."""
+    """Remove the files; False if they were used meanwhile. Raises UnsafePath, OSError."""
     before = now - days * _DAY
     for path in leftover.files:
         safe.check_folder(layout.root, path.parent)
@@ -97,11 +97,10 @@ def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -
 def _sessions(
     layout: Layout, pins: PinFile, before: float, graphs: Iterable[str]
 ) -> tuple[list[Leftover], set[str]]:
-    """The event logs that nothing needs, and which of these graphs the others tell of. Each is
-    read once."""
+    """Return the unneeded event logs, and the graphs that other logs mention, in one reading."""
     hashes = [record.hash.encode() for record in pins.pins]
     old: list[Leftover] = []
-    told: set[str] = set()
+    mentioned: set[str] = set()
     for group in _single("session", layout.sessions):
         (path,) = group.files
         content = _bytes(path)
@@ -109,12 +108,12 @@ def _sessions(
         if group.used < before and is_released(path) and not pinned:
             old.append(group)
         else:
-            told.update(name for name in graphs if name.encode() in content)
-    return old, told
+            mentioned.update(name for name in graphs if name.encode() in content)
+    return old, mentioned
 
 
 def _graphs(layout: Layout) -> dict[str, Leftover]:
-    """Captured graphs with what belongs to each, by their ids."""
+    """Return captured graphs with their files, by id."""
     texts = [path for path in _files(layout.graphs) if path.suffix in (".py", ".json")]
     groups = _groups("captured graph", texts)
     named = {group.files[0].name.partition(".")[0]: group for group in groups}
@@ -122,16 +121,16 @@ def _graphs(layout: Layout) -> dict[str, Leftover]:
 
 
 def _evicted(layout: Layout, pins: PinFile) -> Iterator[Leftover]:
-    """Graphs that a pin moved aside which is forgotten by now, so that no undo brings them back."""
+    """Yield graphs evicted by a pin that is forgotten, so that no undo restores them."""
     sweeper = GraphSweeper(layout)
-    known = {sweeper.folder(record) for record in (*pins.pins, *pins.released)}
+    in_use = {sweeper.folder(record) for record in (*pins.pins, *pins.released)}
     yield from _trees(
-        "graphs of a forgotten pin", (f for f in _folders(layout.evicted) if f not in known)
+        "graphs of a forgotten pin", (f for f in _folders(layout.evicted) if f not in in_use)
     )
 
 
-def _tells_use(folder: Path) -> bool:
-    """Whether reading a file leaves a trace: else one that is used every day looks old."""
+def _records_reading(folder: Path) -> bool:
+    """Return whether the file system records reads; otherwise files in daily use look old."""
     try:
         return not os.statvfs(folder).f_flag & os.ST_NOATIME
     except OSError:
@@ -147,7 +146,7 @@ def _trees(kind: str, folders: Iterable[Path]) -> Iterator[Leftover]:
 
 
 def _groups(kind: str, files: Iterable[Path]) -> Iterator[Leftover]:
-    """Files of one name, whatever their suffix; locks are none of them."""
+    """Group files of one name, whatever their suffix, without locks."""
     groups: dict[Path, list[Path]] = {}
     for path in files:
         if path.suffix != ".lock":
@@ -168,7 +167,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """All regular files at any depth; links are not followed."""
+    """Return all regular files at any depth; links are not followed."""
     for path in _entries(folder):
         if _is(path, stat.S_ISDIR):
             yield from _below(path)
@@ -200,11 +199,11 @@ def _size(path: Path) -> int:
 
 
 _READ = ("trial cache", "compiled kernel", "Triton module")
-"""Kinds that programs read: a text is read by our own commands, which makes it no younger."""
+"""Kinds that programs read. Other texts are read by our own commands, which is not a use."""
 
 
 def _used(kind: str, path: Path) -> float:
-    """When it was last written or, where that counts, read; of a folder, its newest file."""
+    """Return the last write or, if that counts, read; for a folder, its newest file's."""
     if _is(path, stat.S_ISDIR):
         files = [_used(kind, file) for file in _below(path)]
         return max(files, default=_status_time(path, written=True))

@@ -1,4 +1,4 @@
-"""What a pin changes in the numbers of a cache file, and what unpinning restores there. Pure."""
+"""The numbers of a cache file that a pin changes and unpinning restores. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from backend.cache.autotune import (
     Numbers,
     Token,
     is_raised,
-    measured,
+    measured_text,
     raise_ms,
-    raised,
+    raised_text,
 )
 from backend.model.origin import is_own
 from backend.pins.file import PinRecord, Tokens
@@ -23,11 +23,12 @@ Changes = dict[Token, str]
 
 
 def learn(record: PinRecord, stored: Numbers) -> PinRecord:
-    """`record` with the numbers of `stored` as what unpinning restores.
+    """Return `record` updated with the numbers of `stored`, which unpinning will restore.
 
-    A raised number says what it was. An `Infinity` where a time is known says nothing new: an old
-    copy of the file, from when pins were held by it, may have brought it back. Only where the
-    pinned choice was measured again, or is infinite itself beside new times, a choice failed.
+    A raised number contains its original. An `Infinity` for a choice with a known time is ignored:
+    an old copy of the file, from when pins wrote `Infinity`, may have brought it back. A choice
+    counts as failed only if the pinned choice was measured again, or is itself infinite beside new
+    times.
     """
     tokens: Tokens = {precision: dict(texts) for precision, texts in record.tokens.items()}
     for precision, numbers in stored.items():
@@ -50,59 +51,58 @@ def learn(record: PinRecord, stored: Numbers) -> PinRecord:
     return record if tokens == record.tokens else replace(record, tokens=tokens)
 
 
-def _original(token: Token, known: str | None) -> str:
-    """What stood where a number stands: the known text, byte by byte, if it gives this number."""
+def _original(token: Token, saved: str | None) -> str:
+    """Return the original text of a number: the saved text if it gives this number."""
     if not is_raised(token.value):
         return token.text
-    same = known is not None and raise_ms(float(known)) == token.value
-    return known if known is not None and same else measured(token.text)
+    same = saved is not None and raise_ms(float(saved)) == token.value
+    return saved if saved is not None and same else measured_text(token.text)
 
 
-def holding(record: PinRecord, stored: Numbers) -> Changes:
-    """The changes that make the pinned choice win, given what `learn` made of `record`.
+def changes_to_hold(record: PinRecord, stored: Numbers) -> Changes:
+    """Return the changes that make the pinned choice win, given a record updated by `learn`.
 
-    The rivals on all devices are held back: ATen's choices have the same hash on each, and a device
-    that is not offered the pinned kernel keeps the order of its own. In a precision where the
-    pinned choice is missing or failed nothing is held back, nor for a choice of our templates: only
-    a process with them has it, and there our selector honours the pin.
+    Rivals on all devices are raised: ATen's choices have the same hash on each, and a device that
+    does not offer the pinned kernel keeps its own order. Nothing is raised in a precision in which
+    the pinned choice is missing or failed, nor for a choice of our templates: only processes with
+    them offer it, and there our selector honours the pin.
     """
     changes: Changes = {}
     for precision, numbers in stored.items():
         held = is_held(record, stored, precision) and not is_own(record.hash)
         for name, token in numbers.items():
             original = record.tokens[precision][name]
-            wanted = raised(original) if held and name not in record.hashes else original
+            wanted = raised_text(original) if held and name not in record.hashes else original
             if not _same(token.text, wanted):
                 changes[token] = wanted
     return changes
 
 
 def is_held(record: PinRecord, stored: Numbers, precision: str) -> bool:
-    """Whether the pinned choice can win in `precision`: it is there and has a time, on some
-    device."""
+    """Return whether the pinned choice can win in `precision`: it has a time on some device."""
     texts = record.tokens.get(precision, {})
     return any(
         name in stored[precision] and is_time(texts.get(name, INFINITY)) for name in record.hashes
     )
 
 
-def releasing(record: PinRecord, stored: Numbers) -> Changes:
-    """The changes that take a pin back: each number that it changed becomes the old text."""
+def changes_to_release(record: PinRecord, stored: Numbers) -> Changes:
+    """Return the changes that release a pin: each number that it changed becomes the old text."""
     changes: Changes = {}
     for precision, numbers in stored.items():
         for name, token in numbers.items():
-            known = record.tokens.get(precision, {}).get(name)
+            saved = record.tokens.get(precision, {}).get(name)
             if is_raised(token.value):
-                changes[token] = _original(token, known)
-            elif token.value == math.inf and known is not None and float(known) != math.inf:
-                changes[token] = known
+                changes[token] = _original(token, saved)
+            elif token.value == math.inf and saved is not None and float(saved) != math.inf:
+                changes[token] = saved
     return changes
 
 
 def came_back(record: PinRecord, stored: Numbers) -> bool:
-    """Whether a released pin's numbers are in the file again, as a process with an old copy of
-    it writes them: some are raised, or, of a pin of an older version, all losers that had a time
-    are `Infinity` and the choice has its own."""
+    """Return whether a released pin's numbers are in the file again, written by a process with an
+    old copy: some are raised, or, for a pin of an older version, all losers that had a time are
+    `Infinity` and the choice has its own."""
     return any(
         is_raised(token.value) for numbers in stored.values() for token in numbers.values()
     ) or any(
@@ -124,10 +124,10 @@ def _all_infinite(
     )
 
 
-def unowned(stored: Numbers) -> Changes:
-    """The changes that take back what was raised for a pin of which nothing is known any more."""
+def changes_of_strays(stored: Numbers) -> Changes:
+    """Return the changes that lower numbers raised for a pin that is no longer recorded."""
     return {
-        token: measured(token.text)
+        token: measured_text(token.text)
         for numbers in stored.values()
         for token in numbers.values()
         if is_raised(token.value)
@@ -135,12 +135,12 @@ def unowned(stored: Numbers) -> Changes:
 
 
 def is_time(text: str) -> bool:
-    """Whether the text of a number is a measured time: finite."""
+    """Return whether the text of a number is a measured time: finite."""
     return math.isfinite(float(text))
 
 
 def edited(text: CacheText, changes: Iterable[Changes]) -> bytes:
-    """The content of the file with all `changes` made."""
+    """Return the content of the file with all `changes`."""
     merged: Changes = {}
     for some in changes:
         merged.update(some)

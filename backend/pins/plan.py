@@ -1,6 +1,6 @@
-"""What a pin or an unpin would change, and the change itself in the content of `pins.json`.
+"""The effect of a pin or an unpin, and the change in the content of `pins.json`.
 
-Nothing here changes a cache file: the store does so afterwards, and takes the change back where it
+This module changes no cache file: the store does so afterwards, and reverts the change if it
 cannot.
 """
 
@@ -14,9 +14,17 @@ from pathlib import Path
 from backend.cache.variants import ChoiceVariants
 from backend.counted import counted
 from backend.errors import PinRefused, brief
-from backend.model.problem import TuningKey, device_of
+from backend.model.problem import TuningKey, device_of_inputs_key
 from backend.model.tuning import Pin
-from backend.pins.file import HistoryEntry, PinFile, PinGroup, PinRecord, PinRequest, find, forget
+from backend.pins.file import (
+    HistoryEntry,
+    PinFile,
+    PinGroup,
+    PinRecord,
+    PinRequest,
+    find_record,
+    remove_record,
+)
 from backend.pins.graphs.index import GraphEntry
 from backend.pins.holders import PinHolders, devices_of
 from backend.pins.numbers import is_held, is_time, learn
@@ -25,10 +33,10 @@ from backend.pins.state import GraphSweeper
 
 @dataclass(frozen=True, slots=True)
 class PinPlan:
-    """What a pin would change. `numbers` of `path` are raised out of reach, in these precisions;
-    `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
-    `waits`: the cache file does not have the choice, so nothing changes until it is tuned.
-    `devices` are the indices of those that tuned it with choices of their own."""
+    """The effect of a pin. `numbers` of `path` are raised in these precisions; `graphs` are moved
+    aside. `timings` are the measured times by precision and choice hash. `waits`: the cache file
+    does not have the choice, so nothing changes until it is tuned. `devices` are the indices of
+    devices that tuned it with their own choices."""
 
     key: TuningKey
     hash: str
@@ -46,11 +54,11 @@ class PinPlan:
 def plan_of(
     file: PinFile, holders: PinHolders, sweeper: GraphSweeper, request: PinRequest
 ) -> PinPlan:
-    """Return what a pin would change, by these pins and cache files. Raises PinRefused for a failed
-    or unknown choice or tuning, and CacheUnreadable."""
+    """Return what a pin would change, given these pins and cache files. Raises PinRefused for a
+    failed or unknown choice or tuning, and CacheUnreadable."""
     key, holder = request.key, holders.of(request.key.op)
     path = holders.locate(file, request)
-    old = find(file.pins, holder.system_of(path), key)
+    old = find_record(file.pins, holder.system_of(path), key)
     record = _new_record(file, holders, path, request)
     stored = holder.numbers(record) or {}
     record = holder.learned(record, stored)  # another process may have written since
@@ -69,18 +77,18 @@ def plan_of(
     )
 
 
-def same_pin(one: Pin | None, other: Pin | None) -> bool:
-    """Whether they are one decision, whatever was noted or had to be applied again since."""
-    if one is None or other is None:
-        return one is other
-    return (one.hash, one.when, one.who) == (other.hash, other.when, other.who)
+def same_pin(first: Pin | None, second: Pin | None) -> bool:
+    """Return whether both are one decision, even if noted or applied again since."""
+    if first is None or second is None:
+        return first is second
+    return (first.hash, first.when, first.who) == (second.hash, second.when, second.who)
 
 
-def difference(agreed: PinPlan, now: PinPlan) -> str:
-    """Return in words what is no longer as a person `agreed` to it; nothing where all is."""
+def plan_difference(agreed: PinPlan, now: PinPlan) -> str:
+    """Return in words how the plan differs from the one `agreed` to; empty if it does not."""
     if not same_pin(agreed.replaces, now.replaces):
         if now.replaces is None:
-            return "its pin was taken back meanwhile"
+            return "it was unpinned meanwhile"
         by = f" by {brief(now.replaces.who, 40)}" if now.replaces.who else ""
         return f"{brief(now.replaces.label, 60)} was pinned meanwhile{by}"
     if (agreed.path, agreed.waits) != (now.path, now.waits):
@@ -97,25 +105,24 @@ def difference(agreed: PinPlan, now: PinPlan) -> str:
 
 
 def check_agreed(agreed: PinPlan, now: PinPlan) -> None:
-    """Raise PinRefused where a person `agreed` to something else."""
-    if why := difference(agreed, now):
+    """Raise PinRefused if a person `agreed` to something else."""
+    if why := plan_difference(agreed, now):
         raise PinRefused(f"{why}; nothing was pinned, look at it again")
 
 
 def _times(plan: PinPlan) -> set[tuple[str, str, str]]:
-    """As text: a time that is no number is like itself."""
+    """Return the times as text, so that NaN equals itself."""
     return {(p, name, str(ms)) for p, times in plan.timings.items() for name, ms in times.items()}
 
 
 def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequest) -> PinRecord:
-    """Return the record of a new pin. A pin that it replaces lends it the measured times, and so
-    does one whose numbers an old copy of the cache brought back after it was released. Its hash is
-    that of another device where the kernel was tuned there alone. Raises PinRefused,
-    CacheUnreadable."""
+    """Return the record of a new pin. It takes the measured times from a pin that it replaces, or
+    from a released one whose numbers an old copy of the cache brought back. Its hash is another
+    device's if the kernel was tuned only there. Raises PinRefused, CacheUnreadable."""
     key, hash, holder = request.key, request.hash, holders.of(request.key.op)
     now, system = time.time(), holder.system_of(path)
-    lender = old = find(file.pins, system, key)
-    released = find(file.released, system, key)
+    lender = old = find_record(file.pins, system, key)
+    released = find_record(file.released, system, key)
     if old is None and released and holder.came_back(released):
         lender = released
     record = PinRecord(
@@ -130,7 +137,7 @@ def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequ
         config=request.config,
         files=old.files if old else released.files if released and released.pending else {},
         row=old.row if old else released.row if released else None,
-        device=device_of(key.inputs),
+        device=device_of_inputs_key(key.inputs),
         when=now,
         applied=now,
         made=first.made if (first := old or released) else now,
@@ -149,23 +156,23 @@ def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequ
 
 
 def _former_variants(hash: str, *records: PinRecord | None) -> Mapping[str, str]:
-    """What an earlier pin of the same kernel had: its modules may be gone since."""
+    """Return the variants of an earlier pin of the same kernel, whose modules may be gone."""
     return next((r.variants for r in records if r is not None and hash in r.hashes), {})
 
 
-def _variants(known: ChoiceVariants, hash: str, variants: Mapping[str, str]) -> dict[str, str]:
-    """The `variants` of a choice that come from elsewhere. Where a module of the kernel is here
-    they are computed from it instead, and dropped where they are not the same kernel."""
+def _variants(local: ChoiceVariants, hash: str, variants: Mapping[str, str]) -> dict[str, str]:
+    """Return the valid ones of a choice's `variants` from elsewhere. If a module of the kernel is
+    here, they are computed from it, and dropped if they are not the same kernel."""
     names = (hash, *variants.values())
-    base = next((name for name in names if known.device(name) is not None), None)
+    base = next((name for name in names if local.device(name) is not None), None)
     if base is None:
         return dict(variants)
-    computed = {index: known.on(base, int(index)) for index in variants}
+    computed = {index: local.on(base, int(index)) for index in variants}
     return computed if hash in (base, *computed.values()) else {}
 
 
 def _as_tuned(record: PinRecord) -> PinRecord:
-    """With the hash under which the kernel was tuned here, if it was not under the record's."""
+    """Return the record with the hash under which the kernel was tuned here."""
     names = {name for texts in record.tokens.values() for name in texts}
     if record.hash in names:
         return record
@@ -175,7 +182,7 @@ def _as_tuned(record: PinRecord) -> PinRecord:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Who changes pins, by which command, and what that undoes (when it was done, else 0)."""
+    """Who changes pins, by which command, and when the action was that they undo, else 0."""
 
     who: str
     group: PinGroup | None = None
@@ -184,24 +191,24 @@ class Attribution:
 
 @dataclass(frozen=True, slots=True)
 class PinChange:
-    """A change of the content of `pins.json`: `record` is `new`, or was released; `old` was in its
-    place. Without `entry` a release that had begun before goes on."""
+    """A change of `pins.json`: `record` is new, or was released; `old` was in its place. Without
+    `entry` an earlier release continues."""
 
     record: PinRecord
     new: bool
     old: PinRecord | None
     entry: HistoryEntry | None
 
-    def take_back(self, file: PinFile) -> None:
+    def revert(self, file: PinFile) -> None:
         """Undo the change in the content of the file."""
         if self.entry is None:
             return
-        file.take_back(self.entry)
+        file.remove_entry(self.entry)
         if self.old is not None:
-            forget(file.released, self.record)
+            remove_record(file.released, self.record)
             file.put(self.old)
         else:
-            forget(file.pins, self.record)
+            remove_record(file.pins, self.record)
             file.released.append(replace(self.record, pending=True, released=time.time()))
 
 
@@ -210,11 +217,11 @@ def pin_in_file(
 ) -> PinChange:
     """Add a pin to the content of `pins.json`. Raises PinRefused, CacheUnreadable."""
     path = holders.locate(file, request)
-    old = find(file.pins, holders.of(request.key.op).system_of(path), request.key)
+    old = find_record(file.pins, holders.of(request.key.op).system_of(path), request.key)
     record = _new_record(file, holders, path, request)
     label = request.label or request.hash
     record = replace(record, label=label, note=request.note, who=by.who)
-    forget(file.released, record)
+    remove_record(file.released, record)
     file.put(record)
     what = "repin" if old else "pin"
     entry = file.note(what, record, record.who, record.when, request.note, by.undoes, by.group)
@@ -230,8 +237,8 @@ def release_in_file(
     now = time.time()
     old = learn(record, holders.of(record.op).numbers(record) or {})
     record = replace(old, pending=True, released=now)
-    forget(file.pins, record)
-    forget(file.released, record)
+    remove_record(file.pins, record)
+    remove_record(file.released, record)
     file.released.append(record)
     entry = file.note("unpin", record, by.who, now, "", by.undoes, by.group)
     return PinChange(record, False, old, entry)

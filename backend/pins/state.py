@@ -1,6 +1,6 @@
-"""Whether a pin holds, according to a cache file, the compiled graphs and what was proved.
+"""The state of a pin, from a cache file, the compiled graphs and its proofs.
 
-Graphs that contradict a pin are moved aside, and those that a released pin hides are restored.
+Graphs that contradict a pin are moved aside; graphs that a released pin hid are restored.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, WantedChoice
 from backend.pins.graphs.parts import ChoiceSources
-from backend.pins.numbers import holding, is_held, is_time, learn
+from backend.pins.numbers import changes_to_hold, is_held, is_time, learn
 from backend.tables.model import is_table_op
 
 
 @dataclass(frozen=True, slots=True)
 class GraphDoubt:
-    """Compiled graphs that may hide a pin and stay where they are: `paths` below the cache dir,
-    `why` goes on from "a compiled graph", `todo` is what a person can do."""
+    """Compiled graphs that may hide a pin and are left in place: `paths` in the cache dir; `why`
+    continues "a compiled graph"; `todo` is what a person can do."""
 
     paths: tuple[str, ...]
     why: str
@@ -43,9 +43,9 @@ class GraphDoubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What the compiled graphs say of a pin: those that contradict it, those in doubt, and how many
-    that hold its op appeared after it was proved."""
+class GraphVerdicts:
+    """The graphs' verdict on a pin: the graphs that contradict it, the doubtful graphs, and the
+    number with its op that appeared after it was proved."""
 
     stale: tuple[GraphEntry, ...] = ()
     doubts: tuple[GraphDoubt, ...] = ()
@@ -66,22 +66,22 @@ _PACKAGED = (
 
 
 class GraphSweeper:
-    """Each pin has one folder of evicted graphs: those that are stale while it, or after its end
-    the measured winner, rules."""
+    """Moves compiled graphs aside and back. Each pin has one folder of evicted graphs, which
+    contradict it or, after its release, the measured winner."""
 
     def __init__(self, layout: Layout, variants: ChoiceVariants | None = None) -> None:
-        """`variants` are those that the caller has read already."""
+        """Create a sweeper; `variants` are reused if the caller has read them already."""
         self._layout = layout
         self._index = GraphIndex(layout)
         self._sources = ChoiceSources(layout.root)
         self._variants = variants or ChoiceVariants(layout.root)
 
     def live(self) -> list[GraphEntry]:
-        """The compiled graphs where PyTorch finds them."""
+        """Return the compiled graphs where PyTorch finds them."""
         return self._index.live()
 
     def sweep(self, record: PinRecord) -> tuple[int, int]:
-        """Move stale graphs aside and bring back those that are stale no more."""
+        """Move stale graphs aside and restore those no longer stale; return both counts."""
         folder = self.folder(record)
         live, aside = self._index.live(), self._index.evicted(folder)
         stale = self.stale(record, live)
@@ -91,36 +91,37 @@ class GraphSweeper:
         return moved, restored
 
     def late(self, record: PinRecord) -> int:
-        """How many stale graphs came after the pin: out of a mega-cache, by a copying program, by
+        """Return how many stale graphs came after the pin: from a mega-cache, a copying program, or
         a compile that had begun before."""
         stale = self.stale(record, self._index.live())
         return sum(entry.appeared > record.when for entry in stale)
 
     def stale(self, record: PinRecord, entries: list[GraphEntry]) -> list[GraphEntry]:
-        """Those of `entries`, live ones, that contradict a pin; of a released one, what the pin had
-        made."""
+        """Return the live `entries` that contradict a pin; of a released one, those made for it."""
         return self._split(record, entries)[0]
 
     def _split(
         self, record: PinRecord, entries: list[GraphEntry]
     ) -> tuple[list[GraphEntry], list[GraphEntry]]:
-        """Those that contradict a pin: to be moved aside, and made again where one had been."""
+        """Split the contradicting entries: those to move, and those recompiled after a move."""
         stale = self._contradicting(record, entries)
         again = [] if record.released else self._made_again(record, stale)
         return [entry for entry in stale if entry not in again], again
 
-    def judged(self, record: PinRecord, entries: list[GraphEntry]) -> Judged:
-        """What `entries`, live ones, say of a pin. Packages are looked for, too."""
+    def judged(self, record: PinRecord, entries: list[GraphEntry]) -> GraphVerdicts:
+        """Return the verdict of the live `entries`, and of packages, on a pin."""
         stale, again = self._split(record, entries)
         wanted = self.wanted(record)
         if record.released or wanted is None:
-            return Judged(tuple(stale))
+            return GraphVerdicts(tuple(stale))
         doubtful: dict[tuple[str, str], list[str]] = {_AGAIN: [e.relative for e in again]}
         proved = record.proof.when if record.proof else math.inf
         since = 0
         for entry, verdict in zip(entries, self._index.verdicts(entries, wanted), strict=True):
             since += verdict != "absent" and entry.appeared > proved
-            unsure = verdict == "unknown" and not is_kernel(record.op)  # made with its file there
+            unsure = verdict == "unknown" and not is_kernel(
+                record.op
+            )  # compiled with its file present
             if verdict == "unclear" or (unsure and entry.mtime >= record.applied):
                 why = _UNREADABLE if not graphs.is_readable(entry) else _MAY
                 doubtful.setdefault(why, []).append(entry.relative)
@@ -129,7 +130,7 @@ class GraphSweeper:
             if verdict not in ("absent", "same"):
                 doubtful.setdefault(_PACKAGED, []).append(entry.relative)
         doubts = tuple(GraphDoubt(tuple(p), *words) for words, p in doubtful.items() if p)
-        return Judged(tuple(stale), doubts, since)
+        return GraphVerdicts(tuple(stale), doubts, since)
 
     def folder(self, record: PinRecord) -> Path:
         digest = hashlib.sha256("\n".join(record.identity).encode()).hexdigest()[:16]
@@ -140,8 +141,8 @@ class GraphSweeper:
         if not rulings:
             return []
         if record.released:
-            # What was there before the pin is none of its doing: on a GPU Inductor may have timed
-            # fusions and taken another choice than the fastest alone.
+            # Older graphs are not the pin's doing: on a GPU Inductor may have timed fusions and
+            # selected another choice than the fastest alone.
             entries = [entry for entry in entries if entry.mtime > record.made]
         since = math.inf if record.released else record.applied
         folder = None if record.released else self.folder(record)
@@ -153,9 +154,9 @@ class GraphSweeper:
         return [entry for entry in entries if entry.relative in stale]
 
     def rulings(self, record: PinRecord) -> list[WantedChoice]:
-        """The choices that graphs should call: the pinned one; of a released pin the winner of each
-        device. No graph holds a kernel of Triton's own autotuning, or what another tuner's table
-        names; one that holds a kernel of Inductor's does not say with which config."""
+        """Return the choices that graphs should call: the pinned one; for a released pin the winner
+        of each device. Empty for kernels of Triton's own autotuning and tuned tables, which no
+        graph contains, and for Inductor's kernels, whose graphs do not show the config."""
         if not record.released:
             wanted = self.wanted(record)
             return [] if wanted is None else [wanted]
@@ -172,8 +173,8 @@ class GraphSweeper:
         return [self._wanted(record, name, index) for index, name in fastest.items() if name]
 
     def wanted(self, record: PinRecord) -> WantedChoice | None:
-        """The pinned choice, as graphs should call it; None where it was never timed here, so that
-        nothing could take the place of another one, and for what no graph holds."""
+        """Return the pinned choice as graphs should call it; None if it was never timed here, so
+        that it could not replace another, and for kernels that no graph contains."""
         if record.op == TRITON or is_table_op(record.op):
             return None
         if is_kernel(record.op):
@@ -196,10 +197,11 @@ class GraphSweeper:
         )
 
     def _made_again(self, record: PinRecord, stale: Sequence[GraphEntry]) -> list[GraphEntry]:
-        """Those that lie where, since the pin was applied, another one was moved aside already: a
-        program that does not offer the pinned choice would lose its graph in every run."""
+        """Return the entries in folders from which, since the pin was applied, another one was
+        moved aside already: a program that does not offer the pinned choice would lose its graph in
+        every run."""
         late = [entry for entry in stale if entry.mtime >= record.applied]
-        if not late:
+        if not late:  # as nearly always: spares a look into the folder
             return []
         moved = self._index.evicted(self.folder(record))
         same = {entry.relative for entry in moved}
@@ -208,33 +210,33 @@ class GraphSweeper:
 
 
 def _is_stale(verdict: Verdict, entry: GraphEntry, since: float, folder: Path | None) -> bool:
-    """Whether an entry must go. One of which the text does not tell the kernel goes if it is older
-    than the pin: it can be brought back. A newer one may have been copied here; it goes if the very
-    same content was moved aside into `folder` before."""
+    """Return whether an entry must be moved. An entry whose text does not show the kernel is moved
+    if it is older than the pin: it can be restored. A newer one may have been copied here; it is
+    moved if the same content was moved into `folder` before."""
     if verdict != "unknown":
         return verdict == "other"
     return entry.mtime < since or (folder is not None and _returned(entry, folder))
 
 
 def _returned(entry: GraphEntry, folder: Path) -> bool:
-    """An entry's name is a hash of its content."""
+    """Return whether the folder has the same content, whose hash is the entry's name."""
     aside = folder / entry.relative
     return entry.path != aside and os.path.lexists(aside)
 
 
 def _place(entry: GraphEntry) -> PurePosixPath:
-    """The folder that is named after what was compiled."""
+    """Return the folder named after the compiled graph."""
     return PurePosixPath(entry.relative).parent
 
 
 def winner(times: Mapping[str, float], choices: Iterable[str]) -> str | None:
-    """The choice among `choices` that wins by the measured times."""
+    """Return the choice among `choices` that wins by the measured times."""
     real = {name: times[name] for name in choices if math.isfinite(times[name])}
     return min(real, key=lambda name: real[name]) if real else None
 
 
 GRAPHS_APPEARED = "compiled graphs with another choice had appeared"
-"""The cause of a drift that does not lie in the cache file."""
+"""The cause of a drift that is not in the cache file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +249,9 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class PinStatus:
-    """A pin with its state; `detail` says in one line what is wrong or what was done. `proof` is
-    what was last seen in generated code, `stale` why that may not hold any more. `devices` says of
-    each device that tuned the problem with choices of its own whether the pin holds there."""
+    """A pin with its state; `detail` says in one line what is wrong or was done. `proof` is the
+    last evidence from generated code, `stale` why it may be outdated. `devices` says for each
+    device that tuned the problem with its own choices whether the pin holds there."""
 
     pin: Pin
     state: PinState
@@ -261,10 +263,8 @@ class PinStatus:
 
 @dataclass(frozen=True, slots=True)
 class PinReport:
-    """What was done: numbers changed in `path`, graphs moved aside and brought back.
-
-    `status` is what was read back after a pin; None after an unpin.
-    """
+    """The result of an action: numbers changed in `path`, graphs moved aside and restored. `status`
+    is the state read back after a pin; None after an unpin."""
 
     pin: Pin
     path: Path
@@ -275,10 +275,10 @@ class PinReport:
 
 
 def state_of(
-    record: PinRecord, stored: Numbers | None, graphs: Judged, devices: Sequence[int] = ()
+    record: PinRecord, stored: Numbers | None, graphs: GraphVerdicts, devices: Sequence[int] = ()
 ) -> PinStatus:
-    """The state of a pin; `stored` are its numbers in the file, None if the file is gone. `devices`
-    tuned the problem with choices of their own."""
+    """Return the state of a pin; `stored` are its numbers in the file, None without a file.
+    `devices` tuned the problem with their own choices."""
     status = _state_of(record, stored, graphs)
     on = tuple(DeviceStatus(index, _holds_on(record, stored or {}, index)) for index in devices)
     if status.state == "active" and not all(device.holds for device in on):
@@ -290,7 +290,7 @@ def state_of(
 
 
 def _holds_on(record: PinRecord, stored: Numbers, index: int) -> bool:
-    """Whether the pinned kernel can win on a device, in some precision."""
+    """Return whether the pinned kernel can win on a device, in some precision."""
     name = record.variants.get(str(index), record.hash)
     return any(
         name in numbers and is_time(record.tokens.get(precision, {}).get(name, INFINITY))
@@ -298,13 +298,13 @@ def _holds_on(record: PinRecord, stored: Numbers, index: int) -> bool:
     )
 
 
-def _state_of(record: PinRecord, stored: Numbers | None, graphs: Judged) -> PinStatus:
+def _state_of(record: PinRecord, stored: Numbers | None, graphs: GraphVerdicts) -> PinStatus:
     pin = record.pin
     if not stored:
         what = (
             "the cache file is gone" if stored is None else "the tuning is no longer in the cache"
         )
-        return PinStatus(pin, "orphaned", f"{what}; it counts again once tuned again")
+        return PinStatus(pin, "orphaned", f"{what}; it applies again once tuned")
     record = learn(record, stored)
     held = [precision for precision in stored if is_held(record, stored, precision)]
     if not held:
@@ -317,9 +317,9 @@ def _state_of(record: PinRecord, stored: Numbers | None, graphs: Judged) -> PinS
             "anew: pin it again"
         )
         return PinStatus(pin, "orphaned", what)
-    changes = holding(record, stored)
+    changes = changes_to_hold(record, stored)
     if changes and not record.raised:
-        what = "made by an older version, which can break programs; `rocm-tui pins --reconcile`"
+        what = "made by an older version, which can break programs; `rocm-tui pin --reconcile`"
         return PinStatus(pin, "drifted", what)
     if changes:
         what = f"{counted(len(changes), 'number was', 'numbers were')} written over ours"
@@ -339,8 +339,10 @@ def _state_of(record: PinRecord, stored: Numbers | None, graphs: Judged) -> PinS
     return PinStatus(pin, "active")
 
 
-def state_of_kernel(record: PinRecord, files: int, differing: int, graphs: Judged) -> PinStatus:
-    """The state of a pin of a kernel that Inductor launches: so many best configs are about it, of
+def state_of_kernel(
+    record: PinRecord, files: int, differing: int, graphs: GraphVerdicts
+) -> PinStatus:
+    """Return the state of a pin of a kernel that Inductor launches: it has `files` best configs, of
     which `differing` do not name the pinned config."""
     if differing:
         what = f"{counted(differing, 'file was', 'files were')} written over ours by a program"
@@ -356,7 +358,7 @@ def state_of_kernel(record: PinRecord, files: int, differing: int, graphs: Judge
 
 
 def _launched(record: PinRecord) -> PinStatus:
-    """Of a Triton kernel: what its own program was seen to launch."""
+    """Return the state of a Triton kernel's pin: what its own program was seen to launch."""
     pin = record.pin
     if record.proof is None and record.drifts and record.op != TRITON:
         return PinStatus(pin, "unproven", TUNED_OVER.format(counted(record.drifts, "time")))
@@ -374,15 +376,15 @@ def _launched(record: PinRecord) -> PinStatus:
 
 _AGAIN_BY = "; `rocm-tui verify -- CMD` looks again"
 UNSEEN = "no program was seen to take it; `rocm-tui verify -- CMD` runs one"
-"""Of a pin of a Triton kernel, which only its own program can call."""
-NO_FILE = "it holds under `rocm-tui run`; no file tells stock PyTorch of it"
+"""For a pin of a Triton kernel, which only its own program can call."""
+NO_FILE = "it holds under `rocm-tui run`; stock PyTorch has no file for it"
 TUNED_OVER = "a program of stock PyTorch tuned over it ({}); it holds under `rocm-tui run`"
-"""Of one of Inductor's own."""
+"""For a kernel of Inductor's."""
 
 
 def _compiled_anew(hash: str, names: Iterable[str]) -> bool:
-    """Whether the same kernel of ours, made by another toolchain, was timed later: new times stand
-    behind the older ones in the file."""
+    """Return whether the same kernel of ours was timed later with another toolchain: new times
+    follow older ones in the file."""
     later = itertools.dropwhile(hash.__ne__, names)
     return is_own(hash) and any(
         name != hash and any_toolchain(name) == any_toolchain(hash) for name in later
@@ -390,7 +392,7 @@ def _compiled_anew(hash: str, names: Iterable[str]) -> bool:
 
 
 def _line(doubt: GraphDoubt) -> str:
-    """The line of one doubt: how many graphs, why, where, and what to do."""
+    """Return the line of one doubt: the number of graphs, why, where, and what to do."""
     many = len(doubt.paths) > 1
     words = {"it": "them" if many else "it"}
     words |= {"calls": "call", "keeps": "keep"} if many else {"calls": "calls", "keeps": "keeps"}
@@ -400,13 +402,13 @@ def _line(doubt: GraphDoubt) -> str:
 
 
 def numbers_of(record: PinRecord) -> str:
-    """A digest of the times of a pinned tuning."""
+    """Return a digest of the times of a pinned tuning."""
     return hashlib.sha256(json.dumps(record.tokens, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def why_stale(record: PinRecord, since: int) -> str:
-    """Why what was proved may not hold any more; empty where nothing of that was seen. `record` has
-    learned its numbers; `since` graphs with the op have appeared after the proof."""
+    """Return why a proof may be outdated, or an empty string. `record` has the current numbers;
+    `since` graphs with the op have appeared after the proof."""
     proof = record.proof
     if proof is None:
         return ""

@@ -1,8 +1,8 @@
 """Pins: recorded in `pins.json`, held by the autotune cache, never contradicted by old graphs.
 
-A transaction records first what is wanted, then makes the cache file agree, then the compiled
-graphs. Each step can be repeated, so a process that was killed between any two of them leaves
-what `reconcile` (or the next `pin` or `unpin`) finishes.
+A transaction first records the desired state, then makes the cache file agree, then the compiled
+graphs. Each step can be repeated, so after a kill between any two of them `reconcile` (or the next
+`pin` or `unpin`) finishes the rest.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from backend.pins.file import (
     PinRequest,
     default_who,
     drifted,
-    find,
+    find_record,
     put_back,
     read_pin_file,
 )
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry
 from backend.pins.holders import PinHolders
-from backend.pins.numbers import learn, releasing
+from backend.pins.numbers import changes_to_release, learn
 from backend.pins.plan import (
     Attribution,
     PinChange,
@@ -71,20 +71,25 @@ class PinStore:
         self._settled: tuple[object, list[PinStatus]] | None = None
 
     def remember(self, table: Table) -> None:
-        """A tuned table as it was just read, which is compared before it is parsed again."""
+        """Keep a tuned table that was just read, so that it is parsed again only if it changed."""
         self._holders.tables.remember(table)
 
     def pins(self) -> tuple[Pin, ...]:
-        """The pins, oldest first."""
+        """Return the pins, oldest first."""
         return tuple(record.pin for record in read_pin_file(self.layout.pins).pins)
 
+    def unfinished(self) -> tuple[Pin, ...]:
+        """Return the pins whose release was interrupted: `unpin` and `reconcile` finish it."""
+        released = read_pin_file(self.layout.pins).released
+        return tuple(record.pin for record in released if record.pending)
+
     def history(self) -> tuple[HistoryEntry, ...]:
-        """What happened to pins, oldest first."""
+        """Return the history of pins, oldest first."""
         return tuple(read_pin_file(self.layout.pins).history)
 
     def measured(self, key: TuningKey, system_hash: str | None = None) -> dict[str, float] | None:
-        """The measured milliseconds of a pinned tuning by choice hash, never the number that
-        holds the pin; `inf` is a choice that failed. None if it is not pinned."""
+        """Return the measured milliseconds of a pinned tuning by choice hash, never the raised
+        numbers; `inf` is a choice that failed. None if it is not pinned."""
         for record in read_pin_file(self.layout.pins).pins:
             same = (record.op, record.inputs) == (key.op, key.inputs)
             if same and system_hash in (None, record.system_hash):
@@ -132,11 +137,11 @@ class PinStore:
         agreed: PinPlan | None = None,
         variants: Mapping[str, str] | None = None,
     ) -> PinReport:
-        """Let `hash` be the choice of (op, inputs) in every precision, for every later reader.
+        """Make `hash` the choice of (op, inputs) in every precision, for every later reader.
 
         See `PinRequest`; `config` (`BLOCK_M`, ...) distinguishes Triton templates in compiled
-        graphs. `group` is the command that pins this among others, `undoes` when the pin was made
-        that this undoes. `agreed` is the plan that a person agreed to: PinRefused where it has
+        graphs. `group` is the command that pins several choices, `undoes` the time of the unpin
+        that this undoes. `agreed` is the plan that a person agreed to: PinRefused if it has
         changed. Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was
         recorded.
         """
@@ -161,8 +166,8 @@ class PinStore:
         group: PinGroup | None = None,
         held: Pin | None = None,
     ) -> PinReport:
-        """Take a pin back: its numbers and graphs. Raises PinRefused if there is none, or if it is
-        not the one that was `held` when a person was asked."""
+        """Release a pin and restore its numbers and graphs. Raises PinRefused if there is none, or
+        if it is not the pin `held` when a person was asked."""
         by = Attribution(who or default_who(), group, undoes)
 
         def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
@@ -185,8 +190,7 @@ class PinStore:
         return self.change(release)[0]
 
     def unpin_all(self, who: str | None = None, group: PinGroup | None = None) -> list[PinReport]:
-        """Take every pin back, those too of which that was cut short; of these the ones that still
-        had changed something are told."""
+        """Release every pin, also interrupted ones; report the pins that still had an effect."""
         if not _to_release(read_pin_file(self.layout.pins)):
             return []
         by, pinned = Attribution(who or default_who(), group), 0
@@ -200,8 +204,8 @@ class PinStore:
         return [report for at, report in enumerate(reports) if at < pinned or report.numbers]
 
     def change(self, make: Callable[[PinFile, PinHolders], Sequence[PinChange]]) -> list[PinReport]:
-        """Pin and release what `make` says, in one transaction: all of it or, where a cache file
-        cannot be changed, nothing. Raises StoreErrors."""
+        """Pin and release what `make` returns, in one transaction: every change or, if a cache file
+        cannot be changed, none. Raises StoreErrors."""
         with self._transaction() as file:
             changes = make(file, self._holders)
             for change in changes:
@@ -219,7 +223,7 @@ class PinStore:
                     done.append(system)
             except StoreError:
                 for change in reversed(changes):
-                    change.take_back(file)
+                    change.revert(file)
                 with contextlib.suppress(StoreError):
                     file.save()
                 for system in done:  # a later file could not be changed
@@ -229,27 +233,28 @@ class PinStore:
             reports = [self._finish(file, each, counts) for each in changes]
             if not all(change.new for change in changes):
                 file.save()
-                for other in file.pins:  # what came back may be stale for another pin
+                for other in file.pins:  # a restored graph may be stale for another pin
                     self._graphs.sweep(other)
             return reports
 
     def _finish(self, file: PinFile, change: PinChange, counts: Counts) -> PinReport:
-        """The compiled graphs, once the cache file agrees."""
+        """Update the compiled graphs, once the cache file agrees."""
         record, holder = change.record, self._holders.of(change.record.op)
         if change.new:
             record = next((r for r in file.pins if r.identity == record.identity), record)
         moved, restored = self._graphs.sweep(record)
         path, numbers = holder.path(record), counts.get(record.identity, 0)
         if change.new:
-            return PinReport(record.pin, path, numbers, moved, restored, self._status(record))
-        unfinished = bool(releasing(record, holder.numbers(record) or {}))
+            status = self._status(record, self._graphs.live())
+            return PinReport(record.pin, path, numbers, moved, restored, status)
+        unfinished = bool(changes_to_release(record, holder.numbers(record) or {}))
         put_back(file.released, replace(record, pending=unfinished))
         return PinReport(record.pin, path, numbers, moved, restored)
 
     def annotate(self, key: TuningKey, system_hash: str, note: str, who: str | None = None) -> Pin:
-        """Give a pin another note, and no more. Raises PinRefused if there is none."""
+        """Change only the note of a pin. Raises PinRefused if there is none."""
         with self._transaction() as file:
-            record = find(file.pins, system_hash, key)
+            record = find_record(file.pins, system_hash, key)
             if record is None:
                 raise PinRefused(f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned")
             if record.note != note:
@@ -260,10 +265,10 @@ class PinStore:
             return record.pin
 
     def keep_proof(self, pin: Pin, *, ok: bool, by: str, torch: str = "", what: str = "") -> bool:
-        """Keep with the pin what was seen in generated code just now, and add it to the history,
-        where `what` is its note. Return False if it is no longer pinned."""
+        """Store evidence from generated code with the pin, and add it to the history with the note
+        `what`. Return False if it is no longer pinned."""
         with self._transaction() as file:
-            record = find(file.pins, pin.system_hash, pin.key)
+            record = find_record(file.pins, pin.system_hash, pin.key)
             if record is None or record.hash != pin.hash:
                 return False
             record = self._with_numbers(record)
@@ -280,7 +285,7 @@ class PinStore:
         if not self.layout.pins.exists():
             return
         with self._transaction() as file:
-            record = find(file.pins, system_hash, _key_of(tuned))
+            record = find_record(file.pins, system_hash, _key_of(tuned))
             if record is None:
                 return
             texts = {name: json.dumps(ms) for name, ms in tuned.timings.items()}
@@ -292,13 +297,13 @@ class PinStore:
             file.save()
 
     def hold_again(self, system_hash: str, tuned: Tuned) -> PinState | None:
-        """Hold back what the cache file has now beside the pinned choice, and return the state of
-        the pin; None if it is not pinned."""
+        """Raise the cache file's new numbers beside the pinned choice, and return the state of the
+        pin; None if it is not pinned."""
         if not self.layout.pins.exists():
             return None
         key = _key_of(tuned)
         with self._transaction() as file:
-            if find(file.pins, system_hash, key) is None:
+            if find_record(file.pins, system_hash, key) is None:
                 return None
             self._holders.agree(file, system_hash, count_drifts=False)
         for status in self.reconcile():
@@ -308,17 +313,17 @@ class PinStore:
         return None
 
     def status(self) -> list[PinStatus]:
-        """Each pin with its state. Reads only."""
+        """Return each pin with its state. Reads only."""
         file = read_pin_file(self.layout.pins)
         live = self._graphs.live() if file.pins else []
         return [self._status(record, live) for record in file.pins]
 
     def reconcile(self, thorough: bool = False) -> list[PinStatus]:
-        """Make the cache agree with the pins again, and say how each is doing.
+        """Make the cache agree with the pins again, and return the state of each.
 
-        Nothing is read where nothing changed since the last call, nor without a pins file unless
-        it shall be `thorough`: numbers that a lost one had raised are then found and put back.
-        What cannot be repaired is the detail of its pin; only `pins.json` itself or its lock raise.
+        Nothing is read if nothing changed since the last call, nor without a pins file unless
+        `thorough`, which also lowers raised numbers without a record. A failed repair is the detail
+        of its pin; only errors of `pins.json` itself or its lock are raised.
         """
         if not exists(self.layout.pins) and not thorough:
             return []
@@ -326,18 +331,20 @@ class PinStore:
         if self._settled is not None and self._settled[0] == fingerprint:
             return self._settled[1]
         before = read_pin_file(self.layout.pins)
+        before.lost = thorough
         if self._needs_work(before):
             with self._transaction() as file:
+                file.lost = thorough
                 statuses = self._repair(file)
         else:
             statuses = self.status()
-        # Taken before the files were read: what changed since then is seen by the next call.
+        # Taken before the files are read, so that the next call sees any change since.
         settled = all(status.state != "drifted" for status in statuses)
         self._settled = (fingerprint, statuses) if settled else None
         return statuses
 
     def migrate(self) -> None:
-        """Hold pins of an older version as pins are held now; see `file.Record`."""
+        """Convert pins of an older version to how pins are held now; see `file.PinRecord`."""
         if not all(record.raised for record in read_pin_file(self.layout.pins).pins):
             self.reconcile()
 
@@ -369,7 +376,7 @@ class PinStore:
                         file.save()
                 except StoreError as error:
                     failed[record.system_hash] = str(error)
-            status = self._status(record)
+            status = self._status(record, self._graphs.live())
             why = failed.get(record.system_hash)
             if why:
                 status = PinStatus(status.pin, "drifted", why)
@@ -400,19 +407,19 @@ class PinStore:
                 return True
         return False
 
-    def _status(self, record: PinRecord, live: list[GraphEntry] | None = None) -> PinStatus:
-        judged = self._graphs.judged(record, self._graphs.live() if live is None else live)
+    def _status(self, record: PinRecord, live: list[GraphEntry]) -> PinStatus:
+        judged = self._graphs.judged(record, live)
         try:
             return self._holders.of(record.op).status(record, judged)
         except CacheUnreadable as error:
             return PinStatus(record.pin, "drifted", str(error))
 
     def _with_numbers(self, record: PinRecord) -> PinRecord:
-        """The pin with the numbers of its tuning as they are now. Raises CacheUnreadable."""
+        """Return the pin with the current numbers of its tuning. Raises CacheUnreadable."""
         return learn(record, self._holders.of(record.op).numbers(record) or {})
 
     def _fingerprint(self) -> object:
-        """Changes when anything that a pin depends on changes."""
+        """Return a value that changes when anything that a pin depends on changes."""
         return (
             exchange.signature_of(self.layout.pins),
             self._holders.signatures(),
@@ -430,7 +437,7 @@ class PinStore:
 
 
 def _to_release(file: PinFile) -> list[PinRecord]:
-    """The pins, and those whose release is not finished."""
+    """Return the pins, and those whose release is not finished."""
     return [*file.pins, *(record for record in file.released if record.pending)]
 
 

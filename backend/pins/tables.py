@@ -1,8 +1,8 @@
 """Pins of entries of tuned tables: held in the table's own file, one row each.
 
-What stood in the row is kept with the pin, and unpinning puts it back. A tuner that writes its file
-anew (TunableOp does when a program ends) may write over it: then the pin drifted, and is applied
-again like any other.
+The row's old text is stored with the pin, and unpinning restores it. A tuner that rewrites its file
+(TunableOp does when a program ends) may overwrite it: then the pin drifted, and is applied again
+like any other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backend.disk.safe import read_bytes
 from backend.errors import PinRefused, brief
 from backend.model.problem import TuningKey
 from backend.pins.file import Counts, HeldText, PinFile, PinRecord, PinRequest, applied_again
-from backend.pins.state import Judged, PinStatus
+from backend.pins.state import GraphVerdicts, PinStatus
 from backend.tables import registry
 from backend.tables.model import Editing, Entry, NotEditable, Table, entry_key, table_system
 from backend.tables.registry import read_table, table_in
@@ -28,48 +28,49 @@ UNSEEN = "the table says so; whether its program takes the row is not seen from 
 
 
 def entry_of(table: Table, key: TuningKey) -> Entry | None:
-    """The entry that the tuner takes for a key; None for none. Raises PinRefused where it is not
-    known which one that is."""
-    return _Look(table).taken(key)
+    """Return the entry that the tuner uses for a key, or None. Raises PinRefused if ambiguous."""
+    return _TableLookup(table).taken(key)
 
 
-class _Look:
-    """A table as it was read, and what was looked for in it."""
+class _TableLookup:
+    """A parsed table, and the entries looked up in it."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._found: dict[TuningKey, list[Entry]] = {}
+        self._by_key: dict[TuningKey, list[Entry]] = {}
 
     def entries(self, keys: Iterable[TuningKey]) -> dict[TuningKey, list[Entry]]:
-        """The entries of each key, in their order."""
+        """Return the entries of each key, in their order."""
         wanted = frozenset(keys)
-        new: dict[TuningKey, list[Entry]] = {key: [] for key in wanted - self._found.keys()}
+        new: dict[TuningKey, list[Entry]] = {key: [] for key in wanted - self._by_key.keys()}
         if new:
-            told = "\n".join(key.inputs for key in new)
+            new_inputs = "\n".join(key.inputs for key in new)
             for entry in self.table.entries:
-                if entry.key and entry.key[-1][1] not in told:
-                    continue  # most are passed over before their key is made
+                if entry.key and entry.key[-1][1] not in new_inputs:
+                    continue  # skips most entries before their key is built
                 if (key := entry_key(self.table.tuner, entry)) in new:
                     new[key].append(entry)
-            self._found |= new
-        return {key: self._found[key] for key in wanted}
+            self._by_key |= new
+        return {key: self._by_key[key] for key in wanted}
 
     def first(self, keys: Iterable[TuningKey]) -> dict[TuningKey, Entry]:
-        """The first entry of each key that has one."""
-        return {key: found[0] for key, found in self.entries(keys).items() if found}
+        """Return the first entry of each key that has one."""
+        return {key: entries[0] for key, entries in self.entries(keys).items() if entries}
 
     def taken(self, key: TuningKey) -> Entry | None:
         """See `entry_of`."""
-        found = self.entries((key,))[key]
-        if len(found) > 1 and not editing_of(self.table).first:
-            lines = ", ".join(str(entry.line) for entry in found[:5])
+        entries = self.entries((key,))[key]
+        if len(entries) > 1 and not editing_of(self.table).first:
+            lines = ", ".join(str(entry.line) for entry in entries[:5])
             path = self.table.path
-            raise PinRefused(f"{path} has this row more than once (lines {lines}); mend that")
-        return found[0] if found else None
+            raise PinRefused(
+                f"{path} has this row more than once (lines {lines}); remove all but one"
+            )
+        return entries[0] if entries else None
 
 
 def editing_of(table: Table) -> Editing:
-    """Raises PinRefused."""
+    """Return how the table is edited. Raises PinRefused."""
     editing = registry.tuner_named(table.tuner).editing
     if editing is None:
         raise PinRefused(f"entries of {table.tuner} tables cannot be pinned")
@@ -77,7 +78,7 @@ def editing_of(table: Table) -> Editing:
 
 
 def rewritten(table: Table, text: bytes, values: Mapping[str, str]) -> bytes:
-    """The text of an entry with other values. Raises PinRefused."""
+    """Return the text of an entry with other values. Raises PinRefused."""
     try:
         return editing_of(table).edit(table.columns, text, values)
     except NotEditable as error:
@@ -85,16 +86,15 @@ def rewritten(table: Table, text: bytes, values: Mapping[str, str]) -> bytes:
 
 
 class TableRows:
-    """The `PinHolder` of entries of tuned tables. A table is parsed again only when its bytes are
-    others."""
+    """The `PinHolder` of entries of tuned tables, parsed again only if their bytes changed."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._looks: dict[Path, _Look] = {}
+        self._looks: dict[Path, _TableLookup] = {}
         self._read: dict[Path, tuple[object, frozenset[TuningKey], dict[TuningKey, bytes]]] = {}
 
     def locate(self, file: PinFile, request: PinRequest) -> Path:
-        """The table of the request, or where a pin that holds or was released has found it."""
+        """Return the table of the request, or where an existing or released pin found it."""
         table = request.table
         if table is None:
             records = (*file.pins, *file.released)
@@ -114,14 +114,14 @@ class TableRows:
         return Path(record.folder)
 
     def files(self) -> list[Path]:
-        """The tables that were looked at."""
+        """Return the tables that were read."""
         return list(self._read)
 
     def check_writable(self, path: Path) -> None:
         safe.check_table(path)
 
     def check_new(self, record: PinRecord) -> None:
-        """Raise PinRefused where the row is not there or cannot have these values."""
+        """Raise PinRefused if the row is missing or cannot have these values."""
         self.changes(record)
 
     def numbers(self, record: PinRecord) -> None:
@@ -134,11 +134,11 @@ class TableRows:
         return False
 
     def remember(self, table: Table) -> None:
-        """What a person has seen of a table."""
-        self._looks[Path(table.path)] = _Look(table)
+        """Keep a table that a person was shown."""
+        self._looks[Path(table.path)] = _TableLookup(table)
 
     def changes(self, record: PinRecord) -> int:
-        """How many rows a new pin would change. Raises CacheUnreadable, PinRefused."""
+        """Return how many rows a new pin would change. Raises CacheUnreadable, PinRefused."""
         path = Path(record.folder)
         look = self._look(path, read_bytes(path))
         entry = look.taken(record.pin.key)
@@ -147,27 +147,27 @@ class TableRows:
         text = look.table.text(entry)
         return int(rewritten(look.table, text, record.config) != text)
 
-    def _look(self, path: Path, data: bytes) -> _Look:
-        """The table that these bytes of `path` are. Raises CacheUnreadable."""
-        known = self._looks.get(path)
-        if known is None or known.table.data != data:
-            known = self._looks[path] = _Look(table_in(data, path))
-        return known
+    def _look(self, path: Path, data: bytes) -> _TableLookup:
+        """Return the table in these bytes of `path`. Raises CacheUnreadable."""
+        cached = self._looks.get(path)
+        if cached is None or cached.table.data != data:
+            cached = self._looks[path] = _TableLookup(table_in(data, path))
+        return cached
 
     def came_back(self, record: PinRecord) -> bool:
-        """Whether a row that was put back is there as it was pinned: a program that had read it so
-        wrote its table anew. Raises CacheUnreadable."""
+        """Return whether a restored row is again as it was pinned: a program that had read it
+        rewrote its table. Raises CacheUnreadable."""
         row = record.row
         if row is None or row.original == row.written:
             return False
         return self._text(record) == row.written.encode()
 
     def differs(self, record: PinRecord) -> bool:
-        """Whether the row is there and is another one than was written. Raises CacheUnreadable."""
+        """Return whether the row differs from what was written. Raises CacheUnreadable."""
         text = self._text(record)
         return text is not None and (record.row is None or text != record.row.written.encode())
 
-    def status(self, record: PinRecord, judged: Judged) -> PinStatus:
+    def status(self, record: PinRecord, judged: GraphVerdicts) -> PinStatus:
         text = self._text(record)
         if text is None:
             where = "the row is no longer in" if Path(record.folder).exists() else "there is no"
@@ -193,16 +193,16 @@ class TableRows:
             counts.clear()
             texts.clear()
             look = self._look(path, data)
-            table, found = look.table, look.first(keys)
+            table, entries = look.table, look.first(keys)
             for record in pinned:
-                if (there := found.get(record.pin.key)) is not None:
+                if (there := entries.get(record.pin.key)) is not None:
                     new = _hold(file, record, table, table.text(there), count_drifts)
                     if new != table.text(there):
                         texts[there], counts[record.identity] = new, 1
             for record in released:
-                there, row = found.get(record.pin.key), record.row
+                there, row = entries.get(record.pin.key), record.row
                 if there is None or row is None or table.text(there) != row.written.encode():
-                    continue  # whatever was written there since is left alone
+                    continue  # rewritten since, so it stays
                 if row.original != row.written:
                     texts[there], counts[record.identity] = row.original.encode(), 1
             if texts:
@@ -218,31 +218,33 @@ class TableRows:
                 signature = exchange.signature_of(path)
                 if read_bytes(path) == written:
                     look = self._looks[path]
-                    found = look.first(keys).items()
-                    rows = {key: texts.get(entry, look.table.text(entry)) for key, entry in found}
+                    entries = look.first(keys).items()
+                    rows = {key: texts.get(entry, look.table.text(entry)) for key, entry in entries}
                     self._read[path] = signature, keys, rows
                 return counts if changed else {}
         finally:
             self._looks.pop(path, None)
 
     def _text(self, record: PinRecord) -> bytes | None:
-        """The row of a pin as it stands; None where there is none. Raises CacheUnreadable."""
+        """Return the current row of a pin; None if there is none. Raises CacheUnreadable."""
         path, key = Path(record.folder), record.pin.key
         signature = exchange.signature_of(path)
         if signature is None:
             self._read.pop(path, None)
             return None
-        known = self._read.get(path)
-        if known is None or known[0] != signature or key not in known[1]:
-            keys = known[1] | {key} if known else frozenset((key,))
-            look = _Look(read_table(path))
-            texts = {found: look.table.text(entry) for found, entry in look.first(keys).items()}
-            known = self._read[path] = signature, keys, texts
-        return known[2].get(key)
+        cached = self._read.get(path)
+        if cached is None or cached[0] != signature or key not in cached[1]:
+            keys = cached[1] | {key} if cached else frozenset((key,))
+            look = _TableLookup(read_table(path))
+            texts = {
+                entry_key: look.table.text(entry) for entry_key, entry in look.first(keys).items()
+            }
+            cached = self._read[path] = signature, keys, texts
+        return cached[2].get(key)
 
 
 def _hold(file: PinFile, record: PinRecord, table: Table, text: bytes, count_drifts: bool) -> bytes:
-    """What the row of a pin shall be."""
+    """Return the pinned row of a pin."""
     row = record.row
     ours = row is not None and text == row.written.encode()
     original = row.original.encode() if row is not None and ours else text

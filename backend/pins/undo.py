@@ -1,8 +1,8 @@
-"""Undo: what a person pinned or took back last, step by step, as the history in `pins.json` tells.
+"""Undo: the last pins and unpins of a person, step by step, from the history in `pins.json`.
 
-A step back is a pin or an unpin like any other, or several: what one command did to many pins is
-taken back as one, all of it or nothing. Each history entry says what it undid, so that the next
-step goes on behind that. Nothing is undone twice, and an undo is not undone.
+An undo step is a pin or an unpin like any other, or several: the changes of one command are undone
+together or not at all. Each history entry names what it undid, so that the next step continues
+before that. Nothing is undone twice, and an undo is not undone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backend.pins.file import (
     PinRecord,
     PinRequest,
     default_who,
-    find,
+    find_record,
     read_pin_file,
 )
 from backend.pins.holders import PinHolders
@@ -32,8 +32,8 @@ _DONE = ("pin", "repin", "unpin")
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """`entry` is what will be undone, in the cache file `system_hash`. `again` is the choice that
-    is then pinned again, as it was pinned before; None where the pin is just taken back."""
+    """The `entry` to undo, in the cache file `system_hash`. `again` is the choice to pin again as
+    before; None if the pin is only released."""
 
     entry: HistoryEntry
     system_hash: str
@@ -42,8 +42,8 @@ class UndoStep:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """One step, or all those of a `group`, the latest first; `left` more of it are not in force any
-    more, as others were pinned in their place, and stay as they are."""
+    """One step, or all steps of a `group`, latest first. `left` more changes of the group are not
+    in force any more, because others were pinned in their place, and stay as they are."""
 
     steps: tuple[UndoStep, ...]
     group: PinGroup | None = None
@@ -51,19 +51,19 @@ class Undo:
 
     @property
     def entry(self) -> HistoryEntry:
-        """The latest of what will be undone."""
+        """The latest entry to undo."""
         return self.steps[0].entry
 
 
 def next_undo(layout: Layout, who: str | None = None) -> Undo | None:
-    """The latest pins or unpins of this person (of `user@host` the user) that are still in force
-    and were not undone; None if there are none. Raises StoreError."""
+    """Return the latest pins or unpins of this person (the user of `user@host`) that are in force
+    and not undone; None if there are none. Raises StoreError."""
     return _next(read_pin_file(layout.pins), who or default_who())
 
 
 def undo(layout: Layout, wanted: Undo, who: str | None = None) -> list[PinReport]:
-    """Take it back, all of it or nothing. Raises StoreErrors; PinRefused, too, where the pins have
-    changed since `wanted` was found."""
+    """Undo every step or none. Raises StoreErrors; PinRefused also if the pins have changed since
+    `wanted` was determined."""
     who = who or default_who()
 
     def back(file: PinFile, holders: PinHolders) -> list[PinChange]:
@@ -90,14 +90,14 @@ def _back(
             wait=True,
         )
         return pin_in_file(file, holders, request, by)
-    record = find(file.pins, step.system_hash, entry.key)
+    record = find_record(file.pins, step.system_hash, entry.key)
     if record is None:
         raise PinRefused("the pins were changed since; nothing was undone")
     return release_in_file(file, holders, record, by)
 
 
 def _next(file: PinFile, who: str) -> Undo | None:
-    undone = {(entry.undoes, entry.op, entry.inputs) for entry in file.history if entry.undoes}
+    undone = {(entry.undoes, entry.op, entry.inputs) for entry in file.history}
     ours = [
         at
         for at, entry in enumerate(file.history)
@@ -106,7 +106,7 @@ def _next(file: PinFile, who: str) -> Undo | None:
         and not entry.undoes
         and (entry.when, entry.op, entry.inputs) not in undone
     ]
-    past = _Past(file)
+    past = _PinHistory(file)
     for at in reversed(ours):
         step = past.step(at)
         group = file.history[at].group
@@ -114,26 +114,29 @@ def _next(file: PinFile, who: str) -> Undo | None:
             return Undo((step,))
         if step is not None and group is not None:
             members = [other for other in ours if _same(file.history[other].group, group)]
-            found = [step for other in reversed(members) if (step := past.step(other))]
-            steps = {(each.system_hash, each.entry.op, each.entry.inputs): each for each in found}
+            steps_of_group = [step for other in reversed(members) if (step := past.step(other))]
+            steps = {
+                (each.system_hash, each.entry.op, each.entry.inputs): each
+                for each in steps_of_group
+            }
             return Undo(tuple(steps.values()), group, len(members) - len(steps))
     return None
 
 
-class _Past:
-    """What was pinned in the place of which an entry tells, and what is now."""
+class _PinHistory:
+    """The pins before and after each history entry."""
 
     def __init__(self, file: PinFile) -> None:
         self._file = file
         self._pins = _by_place(file.pins)
         self._released = _by_place(file.released)
-        self._made: dict[tuple[str, str], list[int]] = {}
+        self._pinnings: dict[tuple[str, str], list[int]] = {}
         for at, entry in enumerate(file.history):
             if entry.what in ("pin", "repin"):
-                self._made.setdefault((entry.op, entry.inputs), []).append(at)
+                self._pinnings.setdefault((entry.op, entry.inputs), []).append(at)
 
     def step(self, at: int) -> UndoStep | None:
-        """What undoing that entry takes; None where it is not in force any more."""
+        """Return the step that undoes the entry; None if it is not in force any more."""
         entry = self._file.history[at]
         held = _of(self._pins, entry)
         if entry.what == "unpin":
@@ -141,8 +144,8 @@ class _Past:
             system = entry.system_hash or (released.system_hash if released else "")
             if held is not None or not system:
                 return None
-            made = self._former(at) or entry
-            return UndoStep(entry, system, made if made.hash == entry.hash else entry)
+            former = self._former(at) or entry
+            return UndoStep(entry, system, former if former.hash == entry.hash else entry)
         if held is None or held.hash != entry.hash:
             return None
         if entry.what == "pin":
@@ -150,9 +153,9 @@ class _Past:
         return UndoStep(entry, held.system_hash, self._former(at))
 
     def _former(self, at: int) -> HistoryEntry | None:
-        """The pin before, of another command."""
+        """Return the previous pin, of another command."""
         entry = self._file.history[at]
-        for before in reversed(self._made.get((entry.op, entry.inputs), [])):
+        for before in reversed(self._pinnings.get((entry.op, entry.inputs), [])):
             other = self._file.history[before]
             systems = {entry.system_hash, other.system_hash} - {""}
             if before < at and len(systems) < 2 and not _same(other.group, entry.group):
@@ -161,24 +164,24 @@ class _Past:
 
 
 def _by_place(records: Sequence[PinRecord]) -> dict[tuple[str, str], list[PinRecord]]:
-    found: dict[tuple[str, str], list[PinRecord]] = {}
+    by_place: dict[tuple[str, str], list[PinRecord]] = {}
     for record in records:
-        found.setdefault((record.op, record.inputs), []).append(record)
-    return found
+        by_place.setdefault((record.op, record.inputs), []).append(record)
+    return by_place
 
 
 def _of(
     records: Mapping[tuple[str, str], Sequence[PinRecord]], entry: HistoryEntry
 ) -> PinRecord | None:
-    """The record in the place of which an entry tells; older entries do not tell the file."""
+    """Return the record in the place of an entry; older entries do not name the file."""
     for record in records.get((entry.op, entry.inputs), ()):
         if entry.system_hash in ("", record.system_hash):
             return record
     return None
 
 
-def _same(one: PinGroup | None, other: PinGroup | None) -> bool:
-    return one is not None and other is not None and one.id == other.id
+def _same(first: PinGroup | None, second: PinGroup | None) -> bool:
+    return first is not None and second is not None and first.id == second.id
 
 
 def _user(who: str) -> str:

@@ -1,2 +1,1 @@
-"""Processes that may do anything: a supervisor over them, the end of all they started, memory that
-tells of them when they are dead. Imports nothing of ours."""
+"""Supervision of untrusted processes, and memory that outlives them. Imports no other room."""

@@ -1,10 +1,10 @@
-"""Memory of a fixed size that a worker shares with its parent, to be read when the worker is dead.
+"""Fixed-size memory that a worker shares with its parent, readable after the worker's death.
 
-A `Ring` holds the end of what a worker prints. Whatever that is, and wherever it writes, no disk
-fills: the memory cannot grow. Its first bytes say how much was printed in all.
+A `Ring` holds the end of the worker's output. It cannot grow, so no amount of output fills a disk.
+Its first bytes count all bytes printed.
 
-A `ChoiceMark` says which choice a worker is at. A message over the pipe before each sample would
-wake the parent up, which disturbs what is being measured. Knows no torch: both sides import it.
+A `ChoiceMark` records the worker's current choice. A pipe message before each sample would wake the
+parent up and disturb the measurement. Imported by both sides, so without torch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn, get_args
 
 KEPT = 1 << 18
-"""Bytes of the end that are kept."""
+"""The number of bytes kept from the end of the output."""
 _HEAD = 16
 _ALL = (1 << 64) - 1
 
 
 def fixed_memory(name: str, size: int) -> int:
-    """A descriptor of zeros that can be written and mapped, but not made larger or smaller."""
+    """Return a descriptor of zeroed memory that can be written and mapped, but not resized."""
     if sys.platform != "linux":
         with tempfile.TemporaryFile() as file:
             file.truncate(size)
@@ -40,7 +40,7 @@ def fixed_memory(name: str, size: int) -> int:
 
 
 def new_ring() -> int:
-    """A descriptor for `Ring`; what is simply written to it is the beginning of what is kept."""
+    """Return a descriptor for `Ring`; bytes written to it directly become the first kept output."""
     descriptor = fixed_memory("rocm-tui-log", _HEAD + KEPT)
     os.lseek(descriptor, _HEAD, os.SEEK_SET)
     return descriptor
@@ -54,7 +54,7 @@ def is_ring(descriptor: int) -> bool:
 
 
 class Ring:
-    """The side that writes: the last `KEPT` bytes stay."""
+    """The writing side: keeps the last `KEPT` bytes."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -73,43 +73,42 @@ class Ring:
 
 
 def printed_bytes(descriptor: int) -> int:
-    """Bytes that were printed so far; 0 where somebody else wrote there. Raises OSError."""
+    """Return the number of bytes printed so far; 0 if the memory is corrupt. Raises OSError."""
     head = os.pread(descriptor, _HEAD, 0)
     total, other = (int.from_bytes(part, "little") for part in (head[:8], head[8:]))
     return total if total ^ other == _ALL else 0
 
 
 def printed_text(descriptor: int, since: int = 0) -> str:
-    """What is kept of it, from its byte `since` on; a first line says how much is not. Raises
-    OSError."""
+    """Return the kept output from byte `since` on, after a count of lost bytes. Raises OSError."""
     total, data = printed_bytes(descriptor), os.pread(descriptor, KEPT, _HEAD)
     if total <= KEPT:
         data = data[:total] if total else data.rstrip(b"\0")
         return data[since:].decode(errors="replace")
-    at, wanted = total % KEPT, max(0, total - since)
+    at, length = total % KEPT, max(0, total - since)
     data = data[at:] + data[:at]
-    if wanted <= KEPT:
-        return data[KEPT - wanted :].decode(errors="replace")
+    if length <= KEPT:
+        return data[KEPT - length :].decode(errors="replace")
     kept = data.partition(b"\n")[2] or data
-    return f"[{wanted - len(kept):,} bytes before this are not kept]\n" + kept.decode(
+    return f"[{length - len(kept):,} bytes before this are not kept]\n" + kept.decode(
         errors="replace"
     )
 
 
 MARK_SIZE = 1024
-"""Bytes. The hash of a choice takes about a hundred."""
+"""Bytes; the hash of a choice takes about a hundred."""
 
 SPOILED = 86
-"""The exit code of a worker that ended itself because of the choice that it was at."""
+"""The exit code of a worker that ended itself because of its current choice."""
 
 Doing = Literal["compiling", "running", "timing"]
-"""`running` is a few calls, `timing` as many as Inductor wants to make."""
+"""`running` is a few calls, `timing` as many as Inductor's benchmark makes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceInProgress:
-    """The `count`th mark: the choice with this hash is being compiled, run or timed. `why` is what
-    the worker found wrong with it, if that made it end itself."""
+    """The `count`th mark: the choice with this hash is being compiled, run or timed. `why` is the
+    reason if the worker ended itself for that reason."""
 
     doing: Doing
     count: int
@@ -118,8 +117,7 @@ class ChoiceInProgress:
 
 
 class ChoiceMark:
-    """The worker's side; without a descriptor nobody looks. `named` gives the hash by which the
-    other side knows a choice."""
+    """The worker's side; inactive without a descriptor. `named` maps a hash to the parent's."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._memory = None if descriptor is None else mmap.mmap(descriptor, MARK_SIZE)
@@ -129,7 +127,7 @@ class ChoiceMark:
 
     @contextlib.contextmanager
     def at(self, doing: Doing, hash: str) -> Iterator[None]:
-        """Say so while the block runs. The time that this takes is outside of it."""
+        """Mark the choice while the block runs. The cost of marking is outside of the block."""
         self._count += 1
         self._write(f"{doing} {self._count} {self.named(hash)}")
         try:
@@ -138,7 +136,7 @@ class ChoiceMark:
             self._write("")
 
     def end_worker(self, why: str) -> NoReturn:
-        """The choice that we are at has spoiled this process for all others."""
+        """End this process, which the current choice has spoiled for all others."""
         self._write(f"{self._text}\n{why}")
         os._exit(SPOILED)
 
@@ -149,13 +147,13 @@ class ChoiceMark:
 
 
 def place_of(data: bytes) -> ChoiceInProgress | None:
-    """What a mark says; None where it says nothing, or is half written."""
+    """Parse a mark; None if it is empty or half written."""
     doing, _, rest = data.rstrip(b"\0").decode(errors="replace").partition(" ")
     count, _, rest = rest.partition(" ")
     hash, _, why = rest.partition("\n")
-    for known in get_args(Doing):
-        if doing == known and count.isdecimal() and hash:
-            return ChoiceInProgress(known, int(count), hash, why)
+    for step in get_args(Doing):
+        if doing == step and count.isdecimal() and hash:
+            return ChoiceInProgress(step, int(count), hash, why)
     return None
 
 
@@ -164,7 +162,7 @@ class SharedMark:
 
     def __init__(self) -> None:
         self.descriptor = fixed_memory("rocm-tui-mark", MARK_SIZE)
-        """What the worker is to inherit."""
+        """The descriptor for the worker to inherit."""
         self._open = True
         self._place: ChoiceInProgress | None = None
         self._since = 0.0
@@ -174,12 +172,12 @@ class SharedMark:
         os.pwrite(self.descriptor, bytes(MARK_SIZE), 0)
 
     def place(self) -> ChoiceInProgress | None:
-        """Where the worker is, or was when it died; None once this is closed."""
+        """The worker's current or last choice; None once this is closed."""
         return place_of(os.pread(self.descriptor, MARK_SIZE, 0)) if self._open else None
 
     def running_for(self) -> tuple[float, bool]:
-        """Seconds since it was first seen that a choice runs which has not ended since, and whether
-        it is timed at length."""
+        """Return the seconds that a choice has been seen running, and whether it is timed at
+        length."""
         place, now = self.place(), time.monotonic()
         if place is None or place.doing == "compiling":
             self._place = None

@@ -1,13 +1,12 @@
-"""A small process between those who start a worker and the worker, so that nothing survives it;
-and what a choice must leave in the worker as it found it.
+"""A small supervisor process between a worker and its parent, which ends every process the worker
+started; and the restoration of the worker after each choice.
 
-The supervisor adopts whatever loses its parent below it, and kills all of that as soon as the
-worker has ended or those who started it are gone. What the worker prints goes through it: the end
-is kept. It ends as the worker did, so that who waits for it sees the worker's own exit code or
-signal.
+The supervisor adopts orphans among its descendants and kills them all when the worker or the parent
+has ended. The worker's output passes through it, and its end is kept. It exits like the worker, so
+the parent sees the worker's own exit code or signal.
 
-Others run in a choice's process after it, so what it changed is put back where that can be done.
-What cannot be put back ends the worker, and the choice is to blame: a new worker runs the others.
+Later choices run in the same process, so changes by a choice are reverted where possible. A change
+that cannot be reverted ends the worker and is blamed on the choice: a new worker runs the others.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from backend.processes.shared import ChoiceMark, Ring, is_ring
 from backend.processes.tree import die_by, without_cores
 
 _LOOK = 5.0
-"""Seconds between two looks at our parent; its end is told at once where Linux tells it."""
+"""Seconds between two checks of our parent; Linux reports its end immediately."""
 _CHUNK = 1 << 16
 _LAST = 1 << 20
-"""Bytes that are still read of what was printed when the worker has ended."""
+"""Bytes of output that are still read after the worker has ended."""
 
 
-def apart(work: Callable[[], int]) -> int:
-    """Do `work` in a child and watch over it; returns in the child alone."""
+def supervised(work: Callable[[], int]) -> int:
+    """Run `work` in a supervised child; returns in the child only."""
     parent = os.getppid()
     tree.adopt()
     reading, writing = os.pipe()
@@ -52,21 +51,21 @@ def apart(work: Callable[[], int]) -> int:
 
 
 def _become_worker(supervisor: int, writing: int) -> None:
-    os.setsid()  # a signal to its group is not for the supervisor
+    os.setsid()  # so that a signal to the worker's group misses the supervisor
     tree.on_parents_death(signal.SIGKILL)
     if os.getppid() != supervisor:
-        os._exit(1)  # it died before we could ask to be told
+        os._exit(1)  # the parent died before its end could be reported
     if is_ring(2):
         os.dup2(writing, 2)
     os.close(writing)
-    with contextlib.suppress(OSError):  # where memory runs out, this one goes first
+    with contextlib.suppress(OSError):  # if memory runs out, the kernel kills the worker first
         Path("/proc/self/oom_score_adj").write_text("1000")
     without_cores()
     tree.bound_processes()
 
 
 def _supervise(child: int, parent: int, reading: int) -> NoReturn:
-    """Until the worker ends, or we are alone. Raises nothing."""
+    """Wait until the worker or our parent has ended. Raises nothing."""
     wake, waking = os.pipe()
     for end in (wake, waking, reading):
         os.set_blocking(end, False)
@@ -78,9 +77,9 @@ def _supervise(child: int, parent: int, reading: int) -> NoReturn:
     tree.hide_descriptors()
     log = Ring(os.dup(2)) if is_ring(2) else None
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1):  # who waits for the end of these waits for the worker's
+    for standard in (0, 1):  # whoever waits for their end waits for the worker's
         os.dup2(nowhere, standard)
-    # Also where we are stopped: this signal makes us go on.
+    # This signal also continues us if we are stopped.
     tree.on_parents_death(signal.SIGCONT)
     status = _until_ended(child, parent, reading, wake, log)
     tree.sweep(os.getpid())
@@ -90,11 +89,11 @@ def _supervise(child: int, parent: int, reading: int) -> NoReturn:
 
 
 def _wakes(number: int, frame: object) -> None:
-    """Not ignored: the descriptor of `set_wakeup_fd` becomes readable."""
+    """Do nothing; unlike an ignored signal, this wakes the descriptor of `set_wakeup_fd`."""
 
 
 def _until_ended(child: int, parent: int, reading: int, wake: int, log: Ring | None) -> int | None:
-    """The wait status of the worker; None where nobody waits for it any more."""
+    """Return the wait status of the worker; None if nobody waits for it any more."""
     sources = [wake, reading]
     while os.getppid() == parent:
         status = _reaped(child)
@@ -111,7 +110,7 @@ def _until_ended(child: int, parent: int, reading: int, wake: int, log: Ring | N
 
 
 def _reaped(child: int) -> int | None:
-    """The wait status of `child` if it has ended; no other of our children stays a zombie."""
+    """Return the wait status of `child` if it has ended, and reap all other children."""
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -124,7 +123,7 @@ def _reaped(child: int) -> int | None:
 
 
 def _relay(reading: int, log: Ring | None, most: int) -> bool:
-    """Keep up to `most` bytes of what was printed; whether there may be more one day."""
+    """Keep up to `most` bytes of output; return whether more may follow."""
     while most > 0:
         try:
             data = os.read(reading, min(most, _CHUNK))
@@ -146,24 +145,24 @@ def _end_like(status: int | None) -> NoReturn:
 
 
 _kept: dict[int, tuple[int, int]] = {}
-"""Descriptors that the worker cannot do without, and what they are."""
+"""Descriptors that the worker needs, and their identities."""
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _SECONDS = 5.0
-"""For ending what a choice left running."""
+"""Seconds for ending processes that a choice left running."""
 
 
 def keep(*descriptors: int) -> None:
-    """A choice that closes one of these ends its worker."""
+    """Register descriptors: a choice that closes one of them ends its worker."""
     _kept.update({number: _what(number) for number in descriptors})
 
 
 _spared: set[int] = set()
-"""Processes of ours that outlive the choice for which they were first needed."""
+"""Our processes that outlive the choice during which they started."""
 
 
 def spare(pid: int, yes: bool = True) -> None:
-    """No choice is blamed for this process, and none of them ends it; until it is over."""
+    """Exempt this process from cleanup; until it ends, no choice is blamed for it."""
     (_spared.add if yes else _spared.discard)(pid)
 
 
@@ -171,8 +170,8 @@ class LeftRunning(RuntimeError):
     """A choice left processes behind, which were ended."""
 
 
-class House:
-    """Looks after this process; `mark` knows which choice runs in it."""
+class ProcessGuard:
+    """Restores this process between choices; `mark` has the current choice."""
 
     def __init__(self, mark: ChoiceMark) -> None:
         self._mark = mark
@@ -181,7 +180,7 @@ class House:
         self._limits = {which: resource.getrlimit(which) for which in _LIMITS}
 
     def tidy(self) -> None:
-        """After each visit of a choice. Returns in this process only."""
+        """Restore the process after a choice. Returns in this process only."""
         self._only_once()
         if any(_what(number) != what for number, what in _kept.items()):
             self._mark.end_worker("it closed the worker's descriptors")
@@ -204,8 +203,8 @@ class House:
                 resource.setrlimit(which, limit)
 
     @contextlib.contextmanager
-    def leaving_nobody(self) -> Iterator[None]:
-        """Raises LeftRunning if processes were started in the block and still run."""
+    def no_leftovers(self) -> Iterator[None]:
+        """Raise LeftRunning if processes started in the block are still running."""
         before, begin = _children(), tree.ticks()
         try:
             yield
@@ -215,7 +214,7 @@ class House:
 
     def _only_once(self) -> None:
         if os.getpid() != self._pid:
-            os._exit(0)  # the choice has forked and came back twice
+            os._exit(0)  # the choice forked, and this is the copy
 
     def _end_new(self, before: set[int], begin: int) -> None:
         end, ended = time.monotonic() + _SECONDS, set[int]()
@@ -238,11 +237,11 @@ def _what(descriptor: int) -> tuple[int, int]:
 
 
 def _children() -> set[int]:
-    """Ours, and those whose parents are gone, which our own parent has adopted."""
+    """Return our children, and orphans that our own parent has adopted."""
     return tree.children(os.getpid(), os.getppid()) - {os.getpid()}
 
 
 def _since(pid: int, begin: int) -> bool:
-    """Whether it runs and was started at `begin` or later."""
+    """Return whether the process runs and was started at `begin` or later."""
     process = tree.read(pid)
     return process is not None and process.started >= begin

@@ -1,12 +1,12 @@
-"""A process with everything that it started, and their end, whatever they do: the one reaper.
+"""A process and all its descendants, and ending them whatever they do: the only reaper.
 
-What a worker starts may have a session of its own, or parents that are gone: it descends from the
-worker's supervisor all the same, which adopts orphans. Read from /proc by hand, since this runs in
-the user's torch environment, four times a second beside what is being measured; where there is no
-/proc, nothing is known.
+A worker's children may have their own sessions, or parents that are gone; they still descend from
+the worker's supervisor, which adopts orphans. /proc is read directly, because this runs in the
+user's torch environment, four times a second beside measurements; without /proc the result is
+unknown.
 
-A pid is used again, and within a container it is that of another process outside. The `identity` of
-a process is the boot of its machine, its namespace of pids, its pid, and when it was started.
+Pids are reused, and a pid within a container belongs to another process outside. The `identity` of
+a process is its machine's boot, its pid namespace, its pid and its start time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from typing import Any
 _PROC = "/proc"
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
 PATIENCE = 20.0
-"""Seconds of killing before the rest is left alone: a process in the middle of a disk's or a GPU's
-call may take its time."""
+"""Seconds of killing before the rest is left alone, for example in a disk or GPU call."""
 _PAUSE = 0.002
 
 
@@ -38,7 +37,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One running process; `resident` is in bytes and counts shared pages, `started` in ticks."""
+    """A running process; `resident` is in bytes and counts shared pages, `started` in ticks."""
 
     pid: int
     parent: int
@@ -49,13 +48,13 @@ class Process:
 
 
 def tree(pid: int) -> list[Process]:
-    """The process `pid`, the others of its session, and all that descend from one of them."""
+    """Return the process `pid`, the others of its session, and all descendants of these."""
     everything = list(processes())
     return _with_descendants(everything, [p for p in everything if pid in (p.pid, p.session)])
 
 
 def below(pid: int) -> list[Process]:
-    """All that descend from the process `pid`, without itself."""
+    """Return all descendants of the process `pid`, without itself."""
     everything = list(processes())
     children = [process for process in everything if process.parent == pid]
     return [p for p in _with_descendants(everything, children) if p.pid != pid]
@@ -76,7 +75,7 @@ def _with_descendants(everything: Iterable[Process], roots: Iterable[Process]) -
 
 
 def processes() -> Iterator[Process]:
-    """All that run on this machine; a zombie does not."""
+    """Yield all processes of this machine except zombies."""
     try:
         names = [name for name in os.listdir(_PROC) if name.isdecimal()]  # noqa: PTH208
     except OSError:
@@ -88,7 +87,7 @@ def processes() -> Iterator[Process]:
 
 
 def read(pid: int) -> Process | None:
-    """The running process `pid`; None if it has ended."""
+    """Return the running process `pid`; None if it has ended."""
     fields = _fields(pid)
     if len(fields) < 22 or fields[0] in b"ZX":
         return None
@@ -97,12 +96,12 @@ def read(pid: int) -> Process | None:
 
 
 def mapped(pid: int) -> bytes:
-    """The files and regions in a process's memory, as /proc tells them. Raises OSError."""
+    """Return the files and regions mapped by a process, from /proc. Raises OSError."""
     return Path(f"/proc/{pid}/maps").read_bytes()
 
 
 def _fields(pid: int) -> list[bytes]:
-    """See proc(5); the first is the state. Nothing if it has ended."""
+    """Return the fields of proc(5) from the state on; empty if the process has ended."""
     try:
         with open(f"{_PROC}/{pid}/stat", "rb") as stream:  # noqa: PTH123 - thousands of them
             return stream.read().rpartition(b")")[2].split()  # the name may hold anything
@@ -111,7 +110,8 @@ def _fields(pid: int) -> list[bytes]:
 
 
 def children(*parents: int) -> set[int]:
-    """What these have started or adopted; quick, and nothing where this Linux does not tell."""
+    """Return the children of these processes; fast, but empty where the kernel does not list
+    them."""
     numbers: set[int] = set()
     for pid in parents:
         with contextlib.suppress(OSError):
@@ -123,34 +123,35 @@ def children(*parents: int) -> set[int]:
 
 
 def ticks() -> int:
-    """Now, as /proc tells when a process was started."""
+    """Return the current time in the unit of processes' start times."""
     if sys.platform != "linux":
         return 0
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def end(pid: int, patience: float = PATIENCE, *, bury: bool = True) -> set[int]:
-    """Kill the process `pid` with all below it, and tell their numbers; it is our own child, or one
-    that we or our supervisor adopted.
+    """Kill the process `pid` and all its descendants, and return their pids; it is our own child,
+    or one adopted by us or our supervisor.
 
-    Without `bury` its exit code is left to the one who waits for it.
+    Without `bury`, its exit code is left for another waiter.
     """
     met = {pid}
     sweep(pid, patience, met)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):  # then the dead below it are ours to bury
+    with contextlib.suppress(ChildProcessError):  # then its dead descendants are ours to reap
         os.waitid(os.P_PID, pid, os.WEXITED | (0 if bury else os.WNOWAIT))
     reap(met - {pid})
     return met
 
 
 def sweep(pid: int, patience: float = PATIENCE, met: set[int] | None = None) -> bool:
-    """Kill all that descends from the process `pid`, adding its numbers to `met`; whether nothing
-    is left.
+    """Kill all descendants of the process `pid`, adding their pids to `met`; return whether none is
+    left.
 
-    What multiplies is stopped first, until a look finds no other: what stands still starts nothing.
-    A whole process group at once, so that a fork cannot slip through between two of its members.
+    Processes are stopped first, until a pass finds no new ones: a stopped process starts nothing.
+    Whole process groups are signalled at once, so that a fork cannot slip through between two
+    members.
     """
     end = time.monotonic() + patience
     ours = {os.getpgrp(), os.getpgid(0), 0, 1}
@@ -182,24 +183,24 @@ def _signal(targets: Iterable[Process], number: int, ours: set[int]) -> None:
 
 
 def reap(pids: Iterable[int]) -> None:
-    """Take note of the end of those that are our children."""
+    """Reap the processes that are our children and have ended."""
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
 
 def adopt(yes: bool = True) -> None:
-    """Let orphans below this process become its children, and not those of process 1."""
+    """Adopt the orphans among our descendants instead of process 1."""
     _prctl(_PR_SET_CHILD_SUBREAPER, int(yes))
 
 
 def on_parents_death(number: int) -> None:
-    """Ask Linux for this signal when the parent, or rather the thread that started us, ends."""
+    """Make Linux send this signal when our parent's thread that started us ends."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def hide_descriptors() -> None:
-    """Keep other processes of the same user from opening ours in /proc."""
+    """Keep other processes of the same user from opening our descriptors in /proc."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
@@ -209,32 +210,30 @@ def _prctl(option: int, value: int) -> None:
 
 
 def bound_processes(margin: int = 1 << 13) -> None:
-    """Let this process, with all that it starts, have so many more threads than its user has now.
-
-    The system counts all threads of a user, and holds root to no number.
-    """
+    """Limit this process and its descendants to `margin` more threads than its user has now. The
+    system counts all threads of a user, and does not limit root."""
     user = os.getuid()
     if user == 0:
         return
-    wanted = margin
+    limit = margin
     for folder in Path(_PROC).iterdir():
         with contextlib.suppress(OSError, IndexError):
             if folder.name.isdecimal() and folder.stat().st_uid == user:
-                wanted += int(_fields(int(folder.name))[17])
+                limit += int(_fields(int(folder.name))[17])
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     limits = [number for number in (soft, hard) if number != resource.RLIM_INFINITY]
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NPROC, (min([wanted, *limits]), hard))
+        resource.setrlimit(resource.RLIMIT_NPROC, (min([limit, *limits]), hard))
 
 
 def identity(pid: int) -> str:
-    """Of a running process in our namespace of pids; empty where that cannot be read."""
+    """Return the identity of a running process in our pid namespace; empty if unreadable."""
     machine, process = _machine(), read(pid)
     return f"{machine} {pid} {process.started}" if machine and process is not None else ""
 
 
 def lives(identity: str) -> bool | None:
-    """Whether that process runs; None where it cannot be told from here."""
+    """Return whether that process runs; None if that cannot be seen from here."""
     machine, pid, started = identity.rsplit(" ", 2) if identity.count(" ") > 2 else ("", "", "")
     if not machine or machine != _machine() or not pid.isdecimal():
         return None
@@ -246,7 +245,7 @@ def lives(identity: str) -> bool | None:
 
 @functools.cache
 def _machine() -> str:
-    """The boot of this machine and our namespace of pids; empty without /proc."""
+    """Return the machine's boot and our pid namespace; empty without /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115
@@ -255,8 +254,7 @@ def _machine() -> str:
 
 
 def die_by(number: int) -> int:
-    """End this process by a signal, without a core dump of ours; 128 + its number if that ends
-    nobody."""
+    """End this process by a signal, without a core dump; return 128 + its number if ineffective."""
     without_cores()
     with contextlib.suppress(OSError, ValueError):  # some cannot be set
         signal.signal(number, signal.SIG_DFL)
@@ -265,25 +263,25 @@ def die_by(number: int) -> int:
 
 
 def without_cores() -> None:
-    """Crashes are expected; their cores are large."""
+    """Disable core dumps: crashes are expected, and cores are large."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 _MOST = 8
-"""Errors of a chain that are looked at; it may be a circle."""
+"""The number of errors of a chain that are examined; a chain may be circular."""
 
 
 def from_a_handler(error: BaseException) -> BaseException | None:
-    """The error that a signal's handler raised, as those of timeouts do: this one, or that of which
-    it was made (`raise ... from`; what was handled before is another matter). None for no such."""
+    """Return the error that a signal handler raised, as timeouts do: `error` or one in its chain of
+    causes (`raise ... from`, not the context). None if there is none."""
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
     codes = {code for handler in handlers if (code := _code_of(handler)) is not None}
-    one: BaseException | None = error if codes else None
+    link: BaseException | None = error if codes else None
     for _ in range(_MOST):
-        if one is None or _passed(one, codes):
-            return one
-        one = one.__cause__
+        if link is None or _passed(link, codes):
+            return link
+        link = link.__cause__
     return None
 
 
@@ -297,7 +295,7 @@ def _passed(error: BaseException, codes: set[CodeType]) -> bool:
 
 
 def _code_of(handler: Any) -> CodeType | None:
-    """Of what is called; None where that is no Python."""
+    """Return the handler's code; None if it is not Python."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     if not callable(handler):

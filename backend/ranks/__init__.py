@@ -1,1 +1,1 @@
-"""How the ranks of a job come to the same choices: no torch here."""
+"""How the ranks of a job agree on choices; without torch."""

@@ -1,23 +1,23 @@
 """The job that this process is a rank of, where its ranks meet, and the notes that they leave
 there.
 
-Launchers describe the job in the environment: torchrun and those that follow it set RANK and
-WORLD_SIZE. Ranks of one host share the cache dir. Their folder there is named after the process
-that started them all, the nearest one above that is no rank itself: so a job never meets what an
-earlier one left, and finds its own after a restart of its ranks.
+Launchers describe the job in the environment: torchrun and its followers set RANK and WORLD_SIZE.
+Ranks of one host share the cache dir. Their folder there is named after the process that started
+them all, the nearest ancestor that is not a rank itself: so a job never reads an earlier one's
+notes, but reads its own after a restart of its ranks.
 
 A note is created whole or not at all, by whoever is first, also on NFS, where only one process can
 create a hard link. Beside each note is a heartbeat of its writer.
 
 The first decision on a problem holds for all ranks, whoever wrote it and however late: a rank that
-has timed its choices writes its fastest, and takes the one that is there if another was first. So
-ranks differ in nothing but time, whatever becomes of one of them.
+has timed its choices writes its fastest, and adopts an earlier decision if there is one. So ranks
+differ in nothing but time, whatever happens to one of them.
 
-So that not all of them time the same, one claims the problem, and the others wait for its decision.
-Rank 0 goes first: the others leave a problem to it for a moment, which gets shorter each time that
-it does not come, since ranks may compile other graphs. A claim ends with the process that wrote it,
-where that can be seen, else when it has had no heartbeat for long. No rank waits while it holds a
-claim, and none waits longer than `limit` seconds.
+To avoid timing everything on every rank, one rank claims a problem, and the others wait for its
+decision. Rank 0 has priority: the others leave a problem to it for a moment, which gets shorter
+each time that it does not come, since ranks may compile other graphs. A claim ends with the process
+that wrote it, if that is visible, else after a long time without a heartbeat. No rank waits while
+it holds a claim, and none waits longer than `limit` seconds.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from backend.processes.tree import identity, lives
 from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 AGREE = "ROCM_TUI_AGREE"
-"""The variable: how many seconds a rank waits for another's choice; not set: ranks do not wait."""
+"""The environment variable with the seconds that a rank waits for another's choice."""
 
 FOLDER = "ROCM_TUI_AGREE_DIR"
-"""The variable: the folder where the ranks of one job meet, on all of its hosts."""
+"""The environment variable with the folder where the ranks of one job meet, on all of its hosts."""
 
 SECONDS = 180.0
-"""A product with many choices takes a minute or two to be tuned on a GPU."""
+"""The default wait: tuning a product with many choices on a GPU takes a minute or two."""
 
 MOST_SECONDS = 1e6
 
@@ -65,7 +65,7 @@ class JobMember:
 
 
 def limit(env: Mapping[str, str] = os.environ) -> float:
-    """Seconds to wait at most; 0 where ranks shall not agree."""
+    """Return the seconds to wait at most; 0 if ranks do not agree."""
     try:
         seconds = float(env.get(AGREE, "") or 0)
     except ValueError:
@@ -74,7 +74,7 @@ def limit(env: Mapping[str, str] = os.environ) -> float:
 
 
 def job_member(env: Mapping[str, str] = os.environ) -> JobMember | None:
-    """What the environment says; None for a process that is alone."""
+    """Return this process's membership from the environment; None for a single process."""
     rank, size = env.get("RANK", ""), env.get("WORLD_SIZE", "")
     if not (rank.isdecimal() and size.isdecimal()) or int(size) < 2:
         return None
@@ -82,30 +82,30 @@ def job_member(env: Mapping[str, str] = os.environ) -> JobMember | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """The folder `path` below `root`, which others must not be able to change."""
+class MeetingFolder:
+    """The folder `path` in `root`, which others must not be able to change."""
 
     root: Path
     path: Path
 
 
-def meeting(size: int, layout: Layout, env: Mapping[str, str] = os.environ) -> Meeting | str:
-    """The folder where ranks meet, or why there is none; empty where they are on several hosts."""
+def meeting(size: int, layout: Layout, env: Mapping[str, str] = os.environ) -> MeetingFolder | str:
+    """Return the folder where ranks meet, or why there is none; empty for several hosts."""
     given = env.get(FOLDER, "")
     if given:
         folder = Path(os.path.realpath(given))
-        return Meeting(folder, folder)
+        return MeetingFolder(folder, folder)
     if not one_host(size, env):
         return ""
     above = launcher()
     if not above:
         return "who started its ranks cannot be seen; name a folder for this job with --agree-dir"
     name = hashlib.sha256(above.encode()).hexdigest()[:16]
-    return Meeting(layout.root, layout.ranks / name)
+    return MeetingFolder(layout.root, layout.ranks / name)
 
 
 def one_host(size: int, env: Mapping[str, str]) -> bool:
-    """Whether all ranks are here, as far as launchers tell."""
+    """Return whether all ranks are on this host, according to the launcher's variables."""
     for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
         if env.get(name, "").isdecimal():
             return int(env[name]) == size
@@ -116,7 +116,7 @@ def one_host(size: int, env: Mapping[str, str]) -> bool:
 
 
 def launcher() -> str:
-    """The identity of the process that started the ranks of this host; empty if unknown."""
+    """Return the identity of the process that started the ranks of this host; empty if unknown."""
     pid = os.getppid()
     for _ in range(_DEPTH):
         process = tree.read(pid)
@@ -129,52 +129,54 @@ def launcher() -> str:
 
 
 def _is_rank(pid: int) -> bool:
-    """Whether it was told a rank when it was started; of others' processes that is not to be
-    seen, and a rank's are its own."""
+    """Return whether the process was started with a rank in its environment; False for unreadable
+    processes of others, since a rank's processes are its own."""
     try:
-        told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    return any(one.partition(b"=")[0].decode("ascii", "replace") in _RANKS for one in told)
+    return any(
+        variable.partition(b"=")[0].decode("ascii", "replace") in _RANKS for variable in variables
+    )
 
 
 MOST = 1 << 20
-"""Bytes of a note. More is none."""
+"""The maximum bytes of a note."""
 
 
-class NoBoard(StoreError):
-    """Ranks cannot meet: why, in a line."""
+class BoardUnavailable(StoreError):
+    """Ranks cannot meet; the message is one line."""
 
 
 class Board(Protocol):
-    """Each method raises NoBoard where the ranks cannot meet any more."""
+    """A place for notes. Each method raises BoardUnavailable if the ranks can no longer meet."""
 
     def read(self, name: str) -> bytes | None:
-        """The note; None where there is none."""
+        """Return the note; None if there is none."""
 
     def put(self, name: str, note: bytes) -> bool:
-        """Whether there was none of that name yet."""
+        """Write a note; return whether there was none with that name yet."""
 
     def take_down(self, name: str) -> None:
-        """Remove a note of ours."""
+        """Remove one of our notes."""
 
     def beat(self, name: str) -> None:
-        """Say that who wrote the note is at work."""
+        """Report that the note's writer is at work."""
 
     def last_beat(self, name: str) -> object:
-        """Something that changes with each `beat`."""
+        """Return a value that changes with each `beat`."""
 
 
 class FolderBoard:
-    """Notes as files of one folder."""
+    """Notes as files in one folder."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: MeetingFolder) -> None:
         self._folder = meeting.path
         self._root = meeting.root
         try:
             make_folder(meeting.root, meeting.path)
         except StoreError as error:
-            raise NoBoard(str(error)) from error
+            raise BoardUnavailable(str(error)) from error
 
     def __str__(self) -> str:
         return str(self._folder)
@@ -186,7 +188,9 @@ class FolderBoard:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise NoBoard(f"cannot read {self._folder / name}: {_reason(error)}") from error
+            raise BoardUnavailable(
+                f"cannot read {self._folder / name}: {_reason(error)}"
+            ) from error
 
     def put(self, name: str, note: bytes) -> bool:
         path = self._folder / name
@@ -205,12 +209,12 @@ class FolderBoard:
         except FileExistsError:
             return False
         except StoreError as error:
-            raise NoBoard(str(error)) from error
+            raise BoardUnavailable(str(error)) from error
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
                 why = f"{self._folder} has no hard links; name another one with --agree-dir"
-                raise NoBoard(why) from error
-            raise NoBoard(str(not_writable(path, error))) from error
+                raise BoardUnavailable(why) from error
+            raise BoardUnavailable(str(not_writable(path, error))) from error
         return True
 
     def take_down(self, name: str) -> None:
@@ -218,7 +222,7 @@ class FolderBoard:
             (self._folder / name).unlink()
 
     def beat(self, name: str) -> None:
-        with contextlib.suppress(OSError):  # a sign that is missing is seen by those who wait
+        with contextlib.suppress(OSError):  # waiting ranks notice a missing heartbeat
             os.utime(self._folder / name)
 
     def last_beat(self, name: str) -> object:
@@ -229,7 +233,7 @@ class FolderBoard:
 
 
 def _writer() -> str:
-    """Names this thread among those of all hosts."""
+    """Return a name for this thread that is unique among all hosts."""
     return f"{os.uname().nodename[:64]}.{os.getpid()}.{threading.get_ident()}"
 
 
@@ -239,8 +243,9 @@ def _reason(error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A process of the job: `process` is its identity (backend/processes/tree.py), `device`
-    what its choices depend on: only ranks that agree in it take choices from each other."""
+    """A process of the job: `process` is its identity (backend/processes/tree.py), `device` the
+    properties that its choices depend on: only ranks with the same adopt choices from each
+    other."""
 
     rank: int
     host: str
@@ -250,16 +255,16 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """This rank is about to choose."""
+    """A rank's intention to choose."""
 
     by: Rank
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The choice of a problem: its hash and name, and the milliseconds of each choice that the
-    rank knew when it chose, by hash. The hashes are those on device 0, whichever device a rank has:
-    so they name the same kernels on all devices of a kind."""
+    """The choice of a problem: its hash and name, and the milliseconds of each choice when it was
+    chosen, by hash. Hashes are those on device 0, whichever device a rank has: so they name the
+    same kernels on all devices of a kind."""
 
     by: Rank
     op: str
@@ -277,7 +282,7 @@ def to_note(value: Rank | Claim | Decision) -> bytes:
 
 
 def of_note(kind: type[T], note: bytes | None) -> T | None:
-    """None where there is none, or it is not what it should be."""
+    """Parse a note; None if there is none, or it is invalid."""
     if note is None:
         return None
     try:
@@ -290,23 +295,23 @@ GRACE = 2.0
 """Seconds that a problem is left to rank 0, at first."""
 LEAST_GRACE = 0.1
 STAGGER = 0.02
-"""Seconds for each rank: then the lowest that has asked comes first."""
+"""Seconds per rank, so that the lowest waiting rank goes first."""
 SILENCE = 60.0
-"""Seconds without a sign of life of a process that cannot be seen from here, until it is given up:
-one of its choices may take a minute to be compiled."""
+"""Seconds without a heartbeat after which an invisible process is given up: compiling one of its
+choices may take a minute."""
 AGAIN = 1.0
-"""Seconds to wait for one that was waited for in vain, until it has decided something."""
+"""Seconds to wait for a rank that timed out before, until it decides something."""
 FIRST_REST, LONGEST_REST = 0.005, 0.1
-"""Seconds between two looks at the board, of a small job."""
+"""Seconds between two reads of the board, in a small job."""
 REST_EACH = 0.001
-"""Seconds of the longest rest, for each rank of a job: all ask one server, by three requests."""
+"""Seconds added to the longest pause per rank of a job, whose requests go to one server."""
 MANY = 64
-"""Ranks that are looked for, to find out whether one meets any."""
+"""The number of ranks checked to find whether this rank meets any."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDecision:
-    """The decision that another rank, or this one before, has made."""
+    """A decision by another rank, or by this one earlier."""
 
     decision: Decision
     waited: float
@@ -314,8 +319,8 @@ class FoundDecision:
 
 @dataclass(frozen=True, slots=True)
 class WonClaim:
-    """This rank is to decide. `claim` is its note; empty where it chooses inside of another
-    problem of its own. `after` had claimed it before, and is gone."""
+    """This rank will decide. `claim` is its note; empty if it chooses within another problem of its
+    own. `after` is an earlier claimant that is gone."""
 
     problem: str
     claim: str
@@ -325,7 +330,7 @@ class WonClaim:
 
 @dataclass(frozen=True, slots=True)
 class WaitTimedOut:
-    """Nothing was decided in time: the one that was waited for, and how long."""
+    """No decision in time: the awaited rank, and the seconds."""
 
     problem: str
     by: Rank
@@ -336,7 +341,7 @@ AgreementAnswer = FoundDecision | WonClaim | WaitTimedOut
 
 
 def ignore_awaited(rank: int | None) -> None:
-    """Report to nobody which rank is waited for."""
+    """Ignore which rank is awaited."""
 
 
 @dataclass
@@ -360,7 +365,8 @@ class RankAgreement:
         self, problem: str, awaits: Callable[[int | None], None] = ignore_awaited
     ) -> AgreementAnswer:
         """Return the decision on a problem, or whether this rank is to decide. May wait: then
-        `awaits` is called with the awaited rank, and in the end with None. Raises NoBoard."""
+        `awaits` is called with the awaited rank, and in the end with None. Raises
+        BoardUnavailable."""
         awaited = _AwaitedRank(awaits)
         try:
             return self._ask(problem, awaited)
@@ -375,8 +381,8 @@ class RankAgreement:
         while True:
             decision, waited = self.decision(problem), self.now() - began
             if decision is not None:
-                return self._taken(decision, waited)
-            if self._held:  # others may wait for us: we do not wait for them
+                return self._adopted(decision, waited)
+            if self._held:  # others may be waiting for us, so we must not wait
                 return WonClaim(problem, "", waited)
             number, holder = self._claim(problem)
             if holder is not None:
@@ -396,22 +402,21 @@ class RankAgreement:
             rest = min(2 * rest, longest)
 
     def decision(self, problem: str) -> Decision | None:
-        """Return the decision on the board; None where there is none. Raises NoBoard."""
+        """Return the decision on the board; None where there is none. Raises BoardUnavailable."""
         note = self.board.read(problem)
         decision = of_note(Decision, note)
         if note is not None and decision is None:
-            raise NoBoard(f"the note {problem} is damaged")
+            raise BoardUnavailable(f"the note {problem} is damaged")
         return decision
 
     def decide(self, problem: str, decision: Decision) -> Decision:
-        """Write the decision and return the one that holds: another rank's if that was first.
-        Raises NoBoard."""
+        """Write the decision and return the valid one, maybe another's. Raises BoardUnavailable."""
         if self.board.put(problem, to_note(decision)):
             return decision
         return self.decision(problem) or decision
 
     def end(self, lead: WonClaim) -> None:
-        """Give a claim up, decided or not."""
+        """Release a claim, decided or not."""
         if lead.claim:
             self._held.discard(lead.claim)
             if self.decision(lead.problem) is None:
@@ -422,29 +427,29 @@ class RankAgreement:
         if lead.claim:
             self.board.beat(lead.claim)
 
-    def _taken(self, decision: Decision, waited: float) -> FoundDecision:
+    def _adopted(self, decision: Decision, waited: float) -> FoundDecision:
         self._in_vain.discard(decision.by.process)
         if decision.by.rank == 0:
             self._grace = GRACE
         return FoundDecision(decision, waited)
 
-    # Rank 0 goes first
+    # Priority of rank 0
 
     def _left_to_first(self) -> float:
-        """Seconds that a problem is left to rank 0."""
+        """Return the seconds that a problem is left to rank 0."""
         first = self.me if self.me.rank == 0 else self.rank(0)
         gone = first is not None and self.alive(first.process) is False
         return 0.0 if gone or first is self.me else self._grace
 
     def _missed(self, number: int, grace: float) -> None:
-        """We claim what rank 0 left to us."""
+        """Shorten the grace of rank 0 if we claim a problem that was left to it."""
         if not number and grace >= self._grace > 0:
             self._grace = self._grace / 2 if self._grace > 2 * LEAST_GRACE else 0.0
 
-    # Who has claimed
+    # Claims
 
     def _claim(self, problem: str) -> tuple[int, Rank | None]:
-        """The last claim: its number and who holds it. Nobody: the number of the next."""
+        """Return number and holder of the last claim; without a holder, the next number."""
         number, holder = 0, None
         while True:
             name = _claim_name(problem, number)
@@ -465,7 +470,7 @@ class RankAgreement:
 
     def _holds(self, name: str, holder: Rank) -> bool:
         if holder.process == self.me.process:
-            return False  # what we hold we would not ask for: this is left from before
+            return False  # we never wait for our own claims, so this is a leftover
         alive = self.alive(holder.process)
         if alive is not None:
             return alive
@@ -479,28 +484,28 @@ class RankAgreement:
     def _patience(self, holder: Rank) -> float:
         return min(self.limit, AGAIN) if holder.process in self._in_vain else self.limit
 
-    # Who is there
+    # Presence
 
     def register(self) -> None:
-        """Let the others know of us. Raises NoBoard."""
+        """Register with the other ranks. Raises BoardUnavailable."""
         name = _rank_name(self.me.rank)
         if not self.board.put(name, to_note(self.me)) and self.rank(self.me.rank) != self.me:
-            self.board.take_down(name)  # of the process that was this rank before a restart
+            self.board.take_down(name)  # from this rank's process before a restart
             self.board.put(name, to_note(self.me))
 
     def rank(self, number: int) -> Rank | None:
-        """Who is this rank, if it has asked already. Raises NoBoard."""
+        """Return the process of this rank, if it has registered. Raises BoardUnavailable."""
         return of_note(Rank, self.board.read(_rank_name(number)))
 
     def met(self, size: int) -> list[Rank]:
-        """The others that have asked, of the first of a job of so many. Raises NoBoard."""
+        """Return the other ranks of the first `size` that registered. Raises BoardUnavailable."""
         others = (self.rank(n) for n in range(min(size, MANY)) if n != self.me.rank)
-        return [one for one in others if one is not None]
+        return [rank for rank in others if rank is not None]
 
 
 @dataclass
 class _AwaitedRank:
-    """Which rank is waited for; `awaits` is called when that changes."""
+    """The awaited rank; `awaits` is called when it changes."""
 
     awaits: Callable[[int | None], None]
     rank: int | None = None

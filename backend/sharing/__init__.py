@@ -1,1 +1,1 @@
-"""Pins on their way: export, import, Inductor's lookup table, mega-cache files."""
+"""Pins in transit: export, import, Inductor's lookup table, mega-cache files."""

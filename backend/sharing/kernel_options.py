@@ -1,10 +1,10 @@
-"""Choices of flex attention as the `kernel_options` of the call: explicit in a model's own code.
+"""Choices of flex attention as `kernel_options`, explicit in a model's own code.
 
     flex_attention(q, k, v, kernel_options={"BLOCK_M": 64, "fwd_BLOCK_N": 32, ...})
 
-Read in torch 2.13.0: torch/nn/attention/flex_attention.py (`FlexKernelOptions`), and in
-torch/_inductor/kernel/flex/ how each lowering takes them: an option goes before the tuned
-configuration; the forward and decoding drop `bwd_...` and the backward `fwd_...`.
+Checked with torch 2.13.0: torch/nn/attention/flex_attention.py (`FlexKernelOptions`), and how each
+lowering in torch/_inductor/kernel/flex/ uses them: an option overrides the tuned configuration; the
+forward and decoding drop `bwd_...` and the backward `fwd_...`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from backend.errors import InputsKeyInvalid, brief
 from backend.model.origin import is_own, kind_of
@@ -34,25 +33,26 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "flex_attention_backward": {name: f"bwd_{name}" for name in (*_BLOCKS, *_COMMON, "USE_TMA")},
     "flex_decoding": {name: key for name, key in _FORWARD.items() if name != "BLOCK_M"},
 }
-"""By op, the parameters that are tuned and the key that gives each.
+"""The tuned parameters of each op, and the option key of each.
 
-`BLOCK_M` has no prefix: decoding tests its rows against the plain key alone, so `fwd_BLOCK_M` on
-a call that decodes would leave rows unmasked. Decoding takes its own from the sizes."""
+`BLOCK_M` has no prefix: decoding checks its rows against the plain key only, so `fwd_BLOCK_M` on a
+decoding call would leave rows unmasked. Decoding derives its own from the sizes.
+"""
 
 FROM_LIST = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
-"""What each configuration of Inductor's list for ROCm writes over the options."""
+"""Parameters that each configuration of Inductor's list for ROCm writes over the options."""
 
 _OPTIONAL = ("USE_TMA",)
-"""Older versions have none; Inductor's own default is False on AMD and NVIDIA."""
+"""Parameters that older versions lack; Inductor's own default is False on AMD and NVIDIA."""
 _OPERANDS = 3
 _KINDS = {"cpp": "a C++ template, which takes no tile sizes"}
 
 
 @dataclass(frozen=True, slots=True)
 class FlexChoice:
-    """A choice of a tuning of flex attention. `config` is its parameters as text; `rivals` are
-    those of the other choices of that tuning, where they are known. `shapes` and `dtypes` are
-    those of query, key and value."""
+    """A choice of a tuning of flex attention. `config` has its parameters as text; `rivals` those
+    of the tuning's other choices, if known. `shapes` and `dtypes` are those of query, key and
+    value."""
 
     id: str
     op: str
@@ -67,7 +67,7 @@ class FlexChoice:
 
 @dataclass(frozen=True, slots=True)
 class FlexOptions:
-    """A call of `flex_attention`: one choice of it, or its forward's and its backward's."""
+    """A call of `flex_attention`: one choice, or those of its forward and backward."""
 
     choices: tuple[FlexChoice, ...]
     options: Options
@@ -75,8 +75,8 @@ class FlexOptions:
 
 @dataclass(frozen=True, slots=True)
 class FlexOptionsExport:
-    """`left_out` says of each choice that no options can say, why; `notes` of some of those that
-    are in `calls`, what the options leave open."""
+    """`left_out` gives the reason for each choice that options cannot express; `notes` lists what
+    the options of some `calls` leave open."""
 
     calls: tuple[FlexOptions, ...]
     left_out: tuple[Remark[FlexChoice], ...]
@@ -84,7 +84,7 @@ class FlexOptionsExport:
 
 
 def operands(inputs: str) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
-    """Shapes and dtypes of query, key and value; nothing of an inputs key that is none."""
+    """Return shapes and dtypes of query, key and value; empty for another inputs key."""
     try:
         specs = parse_inputs_key(inputs).specs[:_OPERANDS]
     except InputsKeyInvalid:
@@ -93,14 +93,14 @@ def operands(inputs: str) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
 
 
 def calls_of(choices: Iterable[FlexChoice]) -> FlexOptionsExport:
-    """The calls, each with all that is said of it. A forward and a backward are one call where
-    they alone have that query, key and value."""
+    """Return the calls, each with its options. A forward and a backward form one call if only they
+    have that query, key and value."""
     kept: list[tuple[FlexChoice, Options]] = []
     left_out: list[Remark[FlexChoice]] = []
     notes: list[Remark[FlexChoice]] = []
     for choice in choices:
         try:
-            kept.append((choice, options_of(choice)))
+            kept.append((choice, kernel_options_of(choice)))
         except Inexpressible as error:
             left_out.append(Remark(choice, str(error)))
             continue
@@ -119,12 +119,12 @@ Said = tuple[FlexChoice, Options]
 
 
 def _groups(said: Sequence[Said]) -> list[list[Said]]:
-    """A forward with its backward, all others alone; each where its first is in `said`."""
+    """Group a forward with its backward, all others alone; each in the order of `said`."""
     operands: dict[object, list[Said]] = {}
     for at, each in enumerate(said):
         choice = each[0]
-        known = choice.shapes and choice.op != "flex_decoding"
-        operands.setdefault((choice.shapes, choice.dtypes) if known else at, []).append(each)
+        is_paired = choice.shapes and choice.op != "flex_decoding"
+        operands.setdefault((choice.shapes, choice.dtypes) if is_paired else at, []).append(each)
     groups: list[list[Said]] = []
     for members in operands.values():
         pair = sorted(members, key=lambda each: each[0].op)
@@ -135,21 +135,21 @@ def _groups(said: Sequence[Said]) -> list[list[Said]]:
     return groups
 
 
-def options_of(choice: FlexChoice) -> Options:
-    """The options that say a choice. Raises Inexpressible."""
+def kernel_options_of(choice: FlexChoice) -> Options:
+    """Return the options that express a choice. Raises Inexpressible."""
     keys = KEYS.get(choice.op)
     if keys is None:
         raise Inexpressible(f"no tile sizes are options of {brief(choice.op, 40)}")
     kind = kind_of(choice.hash) if choice.hash else "triton"
     if choice.hash and is_own(choice.hash):
-        raise Inexpressible("a kernel of ours; options speak of Inductor's own templates only")
+        raise Inexpressible("a kernel of ours; options exist only for Inductor's own templates")
     if kind != "triton":
         raise Inexpressible(_KINDS.get(kind, "not Inductor's Triton template, which has options"))
     missing = [name for name in keys if name not in choice.config and name not in _OPTIONAL]
     if len(missing) + len(_OPTIONAL) == len(keys):
-        raise Inexpressible("its configuration is not known: no session or log here tells it")
+        raise Inexpressible("its configuration is unknown: no session or log here records it")
     if missing:
-        raise Inexpressible(f"its configuration is not known in full: no {', '.join(missing)}")
+        raise Inexpressible(f"its configuration is incomplete: no {', '.join(missing)}")
     return {
         key: _value(name, choice.config[name])
         for name, key in keys.items()
@@ -166,14 +166,14 @@ def _value(name: str, text: str) -> int | bool:
 
 
 def left_open(choice: FlexChoice) -> str:
-    """What the options of a choice cannot say of it; nothing if they say it all.
+    """Return what the options of a choice leave open; empty if nothing.
 
     With `max_autotune` Inductor still offers one choice for each of these values in its list, and
-    without it takes those of its default.
+    without it uses the default's.
     """
-    told = {name: choice.config[name] for name in FROM_LIST if name in choice.config}
-    lists = {name: {r[name] for r in choice.rivals if name in r} | {v} for name, v in told.items()}
-    loose = [f"{name}={brief(told[name], 20)}" for name in told if len(lists[name]) > 1]
+    values = {name: choice.config[name] for name in FROM_LIST if name in choice.config}
+    lists = {n: {r[n] for r in choice.rivals if n in r} | {v} for n, v in values.items()}
+    loose = [f"{name}={brief(values[name], 20)}" for name in values if len(lists[name]) > 1]
     if not loose:
         return ""
     return (
@@ -182,34 +182,8 @@ def left_open(choice: FlexChoice) -> str:
     )
 
 
-def as_json(found: FlexOptionsExport) -> dict[str, Any]:
-    """The members of the JSON of an export."""
-    return {
-        "calls": [
-            {
-                "kernel_options": call.options,
-                "tunings": [
-                    {
-                        "id": choice.id,
-                        "op": choice.op,
-                        "choice": choice.label,
-                        "hash": choice.hash or None,
-                        "ms": choice.ms,
-                        "shapes": choice.shapes,
-                        "dtypes": choice.dtypes,
-                    }
-                    for choice in call.choices
-                ],
-            }
-            for call in found.calls
-        ],
-        "left_out": [{"id": each.subject.id, "reason": each.text} for each in found.left_out],
-        "notes": [{"id": each.subject.id, "note": each.text} for each in found.notes],
-    }
-
-
 def as_python(calls: Sequence[FlexOptions]) -> str:
-    """The text to paste: a `kernel_options` for each call."""
+    """Return the text to paste: a `kernel_options` for each call."""
     parts = []
     for call in calls:
         lines = [f"# {_title(choice)}" for choice in call.choices]

@@ -2,8 +2,8 @@
 
     {"<GPU>+((dtype, [sizes], [strides]), ...)[+alpha=1&beta=1]+<op>": [{"template_id": ..., ...}]}
 
-Read in torch 2.13.0: torch/_inductor/lookup_table/choices.py makes the keys, kernel/mm.py and
-kernel/bmm.py ask for them, and select_algorithm.py gives the template ids (`uid`).
+Checked with torch 2.13.0: torch/_inductor/lookup_table/choices.py builds the keys, kernel/mm.py and
+kernel/bmm.py query them, and select_algorithm.py has the template ids (`uid`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backend.sharing.share import Inexpressible, Machine, Remark, SharedPin
 
 Value = int | bool | str | None
 Config = dict[str, Value]
-"""One value of the table: the template id and the keyword arguments of the template."""
+"""A value of the table: the template id and the template's keyword arguments."""
 
 ATEN = {
     "mm": ("mm",),
@@ -31,8 +31,8 @@ ATEN = {
     "mm_plus_mm": ("_mm_plus_mm",),
     "scaled_mm": (),
 }
-"""The ops that ask the table, and their ATen kernels that take no arguments but alpha and beta:
-others (`mm_dtype`, `_scaled_mm`) are given theirs past the table, which would drop them."""
+"""The ops that query the table, and their ATen kernels whose only arguments are alpha and beta:
+others (`mm_dtype`, `_scaled_mm`) get arguments that the table would drop."""
 
 TRITON = {
     "triton_mm": ("mm", "addmm", "int_mm", "scaled_mm"),
@@ -40,7 +40,7 @@ TRITON = {
     "triton_bmm": ("bmm", "baddbmm"),
     "triton_mm_plus_mm": ("mm_plus_mm",),
 }
-"""Triton templates all of whose parameters are printed, and the ops that have them."""
+"""Triton templates whose parameters are all printed, and the ops that have them."""
 
 NEEDED = (
     "ACC_TYPE",
@@ -52,10 +52,10 @@ NEEDED = (
     "num_stages",
     "num_warps",
 )
-"""Else Inductor takes them from the first configuration of its own list."""
+"""Parameters without which Inductor would use the first configuration of its own list."""
 
 FROM_TORCH = {"ALLOW_TF32"}
-"""Printed with the rest, but given by Inductor itself, and refused twice."""
+"""A printed parameter that Inductor itself supplies; giving it twice is an error."""
 
 _WITH_SCALARS = ("addmm", "baddbmm")
 _SCALARS = re.compile(r"-alpha=(-?[\d.]+(?:e[+-]?\d+)?)-beta=(-?[\d.]+(?:e[+-]?\d+)?)-")
@@ -73,8 +73,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """`entries` is what Inductor takes. `left_out` says of each pin that it does not hold, why;
-    `notes` of some of the `pins` that it holds, what a table cannot do for them."""
+    """`entries` is the table for Inductor. `left_out` gives the reason for each pin that it cannot
+    hold; `notes` limitations of some of the `pins` that it holds."""
 
     entries: dict[str, list[Config]] = field(default_factory=dict)
     pins: tuple[SharedPin, ...] = ()
@@ -83,15 +83,15 @@ class LookupTable:
 
 
 def lookup_table(pins: Iterable[SharedPin]) -> LookupTable:
-    """The table of those `pins` that it can hold. Of two with one key the later counts: a table
-    knows no precision and no version of Triton."""
+    """Return the table of those `pins` that it can hold. Of two with one key the later one counts:
+    a table has no precision and no version of Triton."""
     entries: dict[str, list[Config]] = {}
     kept: list[SharedPin] = []
     left_out: list[Remark[SharedPin]] = []
     notes: list[Remark[SharedPin]] = []
     for pin in sorted(pins, key=lambda pin: pin.when, reverse=True):
         try:
-            keys, config = keys_of(pin), config_of(pin)
+            keys, config = keys_of(pin), table_value(pin)
         except (Inexpressible, InputsKeyInvalid) as error:
             left_out.append(Remark(pin, str(error)))
             continue
@@ -102,22 +102,24 @@ def lookup_table(pins: Iterable[SharedPin]) -> LookupTable:
         kept.append(pin)
         if pin.op == "addmm":
             others = "ATen's" if kind_of(pin.hash) else "Triton's"
-            what = f"torch 2.13 asks for {others} choices of addmm apart, and times them against it"
+            what = (
+                f"torch 2.13 offers {others} choices of addmm separately, and times them against it"
+            )
             notes.append(Remark(pin, what))
     return LookupTable(entries, tuple(kept), tuple(left_out), tuple(notes))
 
 
 def keys_of(pin: SharedPin) -> list[str]:
-    """The keys under which Inductor looks for the choices of a pin's kind. Raises Inexpressible,
-    or InputsKeyInvalid.
+    """Return the keys under which Inductor looks up the choices of a pin's kind. Raises
+    Inexpressible, or InputsKeyInvalid.
 
-    A bias is expanded to the output before Triton is asked for; ATen gets it as it was, a row.
+    For Triton, a bias is expanded to the output first; ATen gets the original row.
     """
     inputs = parse_inputs_key(pin.inputs)
     _check_inputs(pin, inputs)
     gpu = gpu_name(pin.machine)
     if gpu is None:
-        raise Inexpressible("the GPU that it was tuned on is not known")
+        raise Inexpressible("the GPU that it was tuned on is unknown")
     tail = [f"alpha={alpha}&beta={beta}" for alpha, beta in [_scalars(pin)]] if _scaled(pin) else []
     shapes = [inputs.specs]
     if pin.op == "addmm" and not kind_of(pin.hash):
@@ -125,32 +127,32 @@ def keys_of(pin: SharedPin) -> list[str]:
     return ["+".join([gpu, _inputs_text(specs), *tail, pin.op]) for specs in shapes]
 
 
-def config_of(pin: SharedPin) -> Config:
-    """The value for a pin's choice. Raises Inexpressible."""
+def table_value(pin: SharedPin) -> Config:
+    """Return the table's value for a pin's choice. Raises Inexpressible."""
     if is_own(pin.hash):
-        raise Inexpressible("a kernel of ours; the table knows Inductor's own templates only")
+        raise Inexpressible("a kernel of ours; the table has only Inductor's own templates")
     name, kind = extern_name(pin.hash), kind_of(pin.hash)
     if kind == "triton":
         if pin.op not in TRITON.get(name, ()):
-            raise Inexpressible(f"{name} has parameters that no log tells")
+            raise Inexpressible(f"{name} has parameters that no log records")
         return {"template_id": f"triton::{name.removeprefix('triton_')}", **_triton_config(pin)}
     if kind:
-        raise Inexpressible(f"{_KINDS.get(kind, kind)}, and those are not asked for by the table")
+        raise Inexpressible(f"{_KINDS.get(kind, kind)}, a kind that Inductor does not look up")
     if name not in ATEN[pin.op]:
         raise Inexpressible(f"{brief(name, 40)} needs arguments that the table would drop")
     return {"template_id": f"aten::{name}"}
 
 
 def gpu_name(machine: Machine) -> str | None:
-    """What torch calls `gcnArchName`: the target on ROCm, the product's name on CUDA."""
+    """Return torch's `gcnArchName`: the target on ROCm, the product's name on CUDA."""
     if machine.arch and machine.arch.startswith("gfx"):
         return machine.arch
     return machine.device if machine.cuda or (machine.arch or "").startswith("sm_") else None
 
 
 def value_of(text: str) -> Value:
-    """A parameter as Inductor printed it. Raises Inexpressible for all but whole numbers, True,
-    False, None and plain words in quotes."""
+    """Parse a parameter as Inductor printed it. Raises Inexpressible for anything but whole
+    numbers, True, False, None and plain words in quotes."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _WHOLE.fullmatch(text):
@@ -164,11 +166,11 @@ def _triton_config(pin: SharedPin) -> Config:
     needed = (*NEEDED, "NUM_SMS") if "persistent" in extern_name(pin.hash) else NEEDED
     missing = [name for name in needed if name not in pin.config]
     if len(missing) == len(needed):
-        raise Inexpressible("its configuration is not known: no session or log here tells it")
+        raise Inexpressible("its configuration is unknown: no session or log here records it")
     if missing:
-        raise Inexpressible(f"its configuration is not known in full: no {', '.join(missing)}")
-    known = {name: text for name, text in pin.config.items() if name not in FROM_TORCH}
-    return {name: value_of(known[name]) for name in sorted(known)}
+        raise Inexpressible(f"its configuration is incomplete: no {', '.join(missing)}")
+    printed = {name: text for name, text in pin.config.items() if name not in FROM_TORCH}
+    return {name: value_of(printed[name]) for name in sorted(printed)}
 
 
 def _check_inputs(pin: SharedPin, inputs: InputsKey) -> None:
@@ -187,18 +189,18 @@ def _scaled(pin: SharedPin) -> bool:
 
 
 def _scalars(pin: SharedPin) -> tuple[str, str]:
-    """Alpha and beta, which only the hashes of ATen's choices tell."""
+    """Return alpha and beta, which are only in the hashes of ATen's choices."""
     hashes = {pin.hash, *(name for times in pin.timings.values() for name in times)}
     scalars = {match.groups() for name in hashes if (match := _SCALARS.search(name))}
     if len(scalars) != 1:
-        why = "has two values" if scalars else "is not known: ATen was not among the choices"
+        why = "has two values" if scalars else "is unknown: ATen was not among the choices"
         raise Inexpressible(f"its alpha or beta {why}")
     ((alpha, beta),) = scalars
     return alpha, beta
 
 
 def _rows(bias: TensorSpec) -> list[TensorSpec]:
-    """What `bias`, a matrix of equal rows, may have been before it was expanded."""
+    """Return the shapes that `bias`, a matrix of equal rows, may have had before its expansion."""
     if len(bias.sizes) != 2 or bias.strides[0] != 0:
         return []
     (_, columns), (_, stride) = bias.sizes, bias.strides
@@ -213,5 +215,5 @@ def _inputs_text(specs: Iterable[TensorSpec]) -> str:
 
 
 def as_json(table: Mapping[str, list[Config]]) -> str:
-    """The text of the file that `json.load` turns into the table."""
+    """Return the text of the file that `json.load` turns into the table."""
     return json.dumps(table, indent=1, allow_nan=False, sort_keys=True) + "\n"

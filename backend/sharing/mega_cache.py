@@ -1,10 +1,11 @@
-"""A mega-cache file, what `torch.compiler.save_cache_artifacts()` returns: what is in it, and what
-loading it would do to the pins and to what lies in the cache dir.
+"""A mega-cache file, the output of `torch.compiler.save_cache_artifacts()`: its content, and the
+effect of loading it on the pins and the cache dir.
 
-Its form (torch 2.8 to 2.15): a big-endian crc32 of the rest, a version, then sections of a type, a
-count and that many pairs of key and content. Numbers are 8 bytes, big-endian; texts are base64.
+The format (torch 2.8 to 2.15): a big-endian crc32 of the rest, a version, then sections of a type,
+a count and that many pairs of key and content. Numbers are 8 bytes, big-endian; texts are base64.
 Graphs are pickles, which are never loaded here; PyTorch does load them, so a file from a stranger
-is a program from a stranger. Nothing is believed: each length is checked against what is left.
+is a program from a stranger. Nothing is trusted: each length is checked against the remaining
+bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MAX_BYTES = 8 << 30
 MAX_ARTIFACTS = 200_000
 MAX_SECTIONS = 1000
 MAX_CONTENT = 256 << 20
-"""A bigger graph is not looked at: it is constants, not code."""
+"""A bigger graph is not examined: it is constants, not code."""
 
 _MAX_CONFIG = 1 << 20
 
@@ -48,8 +49,8 @@ _CONFIG_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}/[A-Za-z0-9_-]{1,200}\.best_config
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One entry; its content are `size` bytes from `offset`. `loaded` is False for one that
-    PyTorch passes over, because a later section has the same type."""
+    """An entry; its content is `size` bytes from `offset`. `loaded` is False if PyTorch ignores it,
+    because a later section has the same type."""
 
     type: str
     key: str
@@ -69,7 +70,7 @@ class Artifact:
 
     @property
     def leads_out(self) -> bool:
-        """Whether the key, of which PyTorch makes a path, is not of the form that it gives."""
+        """Whether the key, which PyTorch uses as a path, does not have PyTorch's form."""
         if self.is_graph:
             return not _GRAPH_KEY.fullmatch(self.key)
         return self.is_config and not _CONFIG_KEY.fullmatch(self.key)
@@ -82,7 +83,7 @@ class MegaCache:
     artifacts: tuple[Artifact, ...]
 
     def contents(self, chosen: Sequence[Artifact]) -> Iterator[tuple[Artifact, bytes]]:
-        """Those of `chosen` that are not too big to look at. Raises MegaCacheInvalid."""
+        """Yield those of `chosen` that are small enough to examine. Raises MegaCacheInvalid."""
         with _opened(self.path) as file:
             for artifact in chosen:
                 if artifact.size <= MAX_CONTENT:
@@ -90,7 +91,7 @@ class MegaCache:
 
 
 def read_mega_cache(path: Path) -> MegaCache:
-    """What is in the file, without its contents. Raises MegaCacheInvalid."""
+    """Return the list of entries, without their contents. Raises MegaCacheInvalid."""
     with _opened(path) as file:
         artifacts = _parse(file)
         if not file.checksum_is_right():
@@ -119,7 +120,7 @@ def _parse(file: _File) -> list[Artifact]:
             raise file.invalid("it claims more entries than a real one has")
         last[kind] = len(sections)
         sections.append([_entry(file, kind) for _ in range(count)])
-    # PyTorch makes a dictionary of the sections: the last one of a type counts.
+    # PyTorch builds a dictionary of sections: the last one of a type counts.
     return [
         replace(artifact, loaded=last[artifact.type] == number)
         for number, section in enumerate(sections)
@@ -136,7 +137,7 @@ def _entry(file: _File, kind: str) -> Artifact:
 
 
 class _File:
-    """Reads by offset, never past what the file had when it was opened."""
+    """A reader by offset, never past the size that the file had when it was opened."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -165,10 +166,10 @@ class _File:
         os.close(self._descriptor)
 
     def invalid(self, why: str) -> MegaCacheInvalid:
-        return MegaCacheInvalid(f"{brief(str(self._path), 300)} is no mega-cache to read: {why}")
+        return MegaCacheInvalid(f"{brief(str(self._path), 300)} is not a mega-cache to read: {why}")
 
     def take(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes."""
+        """Return exactly `size` bytes."""
         parts = []
         while size:
             try:
@@ -190,7 +191,7 @@ class _File:
         return int.from_bytes(data, "big")
 
     def length(self) -> int:
-        """The number of bytes that follow."""
+        """Return the number of bytes that follow."""
         length = self.number()
         if length > self.size - self.at:
             raise self.invalid("it ends in the middle of an entry")
@@ -205,7 +206,7 @@ class _File:
         try:
             return base64.b64decode(data, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError) as error:
-            raise self.invalid("a name in it is no text") from error
+            raise self.invalid("a name in it is not text") from error
 
     def checksum_is_right(self) -> bool:
         crc, at = 0, 4
@@ -220,22 +221,22 @@ _opened = _File
 
 
 @dataclass(frozen=True, slots=True)
-class Hiding:
-    """A graph that hides a pin once it is loaded: its code calls another choice (`other`), or the
-    text does not tell which one (`unknown`, `unclear`)."""
+class HiddenPin:
+    """A graph that hides a pin once it is loaded: its code calls another choice (`other`), or its
+    text is ambiguous (`unknown`, `unclear`)."""
 
     pin: Pin
     artifact: Artifact
     verdict: Verdict
 
 
-def hidden_pins(mega: MegaCache, layout: Layout) -> list[Hiding]:
-    """Raises MegaCacheInvalid, and what reading the pins raises."""
+def hidden_pins(mega: MegaCache, layout: Layout) -> list[HiddenPin]:
+    """Return the graphs that would hide pins. Raises MegaCacheInvalid, and StoreErrors of pins."""
     sweeper = GraphSweeper(layout)
     pairs = [(record.pin, sweeper.wanted(record)) for record in read_pin_file(layout.pins).pins]
     pins = [(pin, wanted) for pin, wanted in pairs if wanted is not None]
     graphs = [a for a in mega.artifacts if a.is_graph and a.loaded] if pins else []
-    hidden: list[Hiding] = []
+    hidden: list[HiddenPin] = []
     for artifact, data in mega.contents(graphs):
         concerned = [(pin, wanted) for pin, wanted in pins if may_hold(data, wanted)]
         if not concerned:
@@ -244,16 +245,16 @@ def hidden_pins(mega: MegaCache, layout: Layout) -> list[Hiding]:
         for pin, wanted in concerned:
             verdict = judge(text, wanted)
             if verdict not in ("absent", "same"):
-                hidden.append(Hiding(pin, artifact, verdict))
+                hidden.append(HiddenPin(pin, artifact, verdict))
     return hidden
 
 
 Overwriting = Literal["new", "same", "other"]
-"""A configuration that is not in the cache dir, is there, or is there with another content."""
+"""The state in the cache dir of a configuration: missing, identical, or with other content."""
 
 
 def configurations(mega: MegaCache, layout: Layout) -> Iterator[tuple[Artifact, Overwriting]]:
-    """What becomes of each `.best_config` in the mega. Raises MegaCacheInvalid."""
+    """Yield the effect on each `.best_config` of the mega-cache. Raises MegaCacheInvalid."""
     chosen = [a for a in mega.artifacts if a.is_config and a.loaded and not a.leads_out]
     for artifact, data in mega.contents([a for a in chosen if a.size <= _MAX_CONFIG]):
         there = _content(layout.root / artifact.key)

@@ -1,10 +1,10 @@
-"""What an import of pins would do here, and how far a pin of another machine may be used at all.
+"""The effect of importing pins here, and how far a pin of another machine applies at all.
 
-A choice hash is a digest of generated source, so it means the same kernel wherever it occurs; what
-differs between machines is whether it occurs, and whether the times still hold. So only another
-kind of device refuses, where no hash of the one is ever a good kernel for the other. A Triton
-choice has another hash on each device of a box: an export has them, so that a pin made on one
-device holds on all of another host.
+A choice hash is a digest of generated source, so it means the same kernel everywhere; machines
+differ in whether it occurs, and whether the times still hold. So only another kind of device is
+refused, because no choice for one is ever good for the other. A Triton choice has another hash on
+each device of a box: an export has them all, so that a pin from one device holds on all of another
+host's.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(?:\.post\d+)?(?:[+-].*)?$")
 
 @dataclass(frozen=True, slots=True)
 class MachineDifference:
-    """One fact that is not the same there (where the pins come from) and here, and what follows.
-
-    `there` and `here` are None where it is not known.
-    """
+    """A fact that differs between there (where the pins come from) and here, and its consequence.
+    `there` and `here` are None if unknown."""
 
     field: str
     there: str | None
@@ -47,14 +45,13 @@ class MachineDifference:
 
     @property
     def sentence(self) -> str:
-        there, here = self.there or "not known", self.here or "not known"
+        there, here = self.there or "unknown", self.here or "unknown"
         return f"{self.field}: {there} there, {here} here; {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRule:
-    """What a difference of one field means. `alike` says of two known values, as text, whether
-    they are as good as the same."""
+    """The consequence of a difference in one field. `alike` compares two known values, as text."""
 
     field: str
     alike: Callable[[str, str], bool]
@@ -63,12 +60,12 @@ class MachineRule:
 
 
 def target(arch: str) -> str:
-    """`gfx942` of `gfx942:sramecc+:xnack-`."""
+    """Return `gfx942` of `gfx942:sramecc+:xnack-`."""
     return arch.partition(":")[0]
 
 
 def minor(version: str) -> str:
-    """`2.13` of `2.13.0+rocm7.1`; the whole text of what is no release, as nightly builds."""
+    """Return `2.13` of `2.13.0+rocm7.1`; the whole text of a version that is not a release."""
     release = _RELEASE.match(version)
     return f"{release[1]}.{release[2]}" if release else version
 
@@ -90,7 +87,7 @@ def _same_minor(there: str, here: str) -> bool:
 
 
 _TIMES = "the times were measured on another device: measure again before you rely on them"
-_HASHES = "a choice's hash changes with the generated source, so the pin may never count here"
+_HASHES = "a choice's hash changes with the generated source, so the pin may never apply here"
 _COMPILER = "another compiler makes other machine code of the same choice: measure again"
 
 RULES = (
@@ -108,10 +105,9 @@ _UNKNOWN = "it cannot be checked"
 
 
 def differences(there: Machine, here: Machine) -> list[MachineDifference]:
-    """What differs, in the order of the rules; nothing if the machines are as good as the same.
+    """Return the differences, in the order of the rules; empty if the machines are equivalent.
 
-    Where a field is known on one side only, that is said; where it is known on neither, or does
-    not apply, nothing is.
+    A field known on only one side is reported; one known on neither, or not applicable, is not.
     """
     by_field: dict[str, MachineDifference] = {}
     runtimes = _runtime(there), _runtime(here)
@@ -131,7 +127,7 @@ def differences(there: Machine, here: Machine) -> list[MachineDifference]:
                 rule.field, theirs, ours, rule.refuses, rule.why
             )
     if not by_field and there.system_hash != here.system_hash:
-        why = "some part that no version tells of is another; the pin may never count here"
+        why = "a part without a version number differs; the pin may never apply here"
         by_field[""] = MachineDifference(
             "system_hash", there.system_hash, here.system_hash, False, why
         )
@@ -143,7 +139,7 @@ def refused(differing: Iterable[MachineDifference]) -> bool:
 
 
 def _runtime(machine: Machine) -> str | None:
-    """`HIP`, `CUDA`, or None where no version of either is known."""
+    """Return `HIP`, `CUDA`, or None if no version of either is known."""
     return "HIP" if machine.hip else "CUDA" if machine.cuda else None
 
 
@@ -153,13 +149,13 @@ def _fact(machine: Machine, name: str) -> str | None:
 
 
 Action = Literal["pin", "wait", "replace", "same", "left out", "refused"]
-"""`wait`: it is pinned, and counts once its choice was tuned here."""
+"""`wait`: it is pinned, and applies once its choice is tuned here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportStep:
-    """What an import does with one pin. `numbers` of the cache file are raised, and so many
-    compiled `graphs` are moved aside; that of an entry of a tuned table goes into `table`."""
+    """The effect of an import on one pin. `numbers` of the cache file are raised, and `graphs`
+    compiled graphs are moved aside; a tuned table's entry goes into `table`."""
 
     pin: SharedPin
     action: Action
@@ -176,10 +172,10 @@ class ImportStep:
 def steps_of(
     pins: Sequence[SharedPin], here: Machine, store: PinStore, tables: Sequence[Path] = ()
 ) -> list[ImportStep]:
-    """A step for each of `pins`, in their order; those of entries go into the first of `tables`
-    that has the entry, for the same device. Raises CacheUnreadable.
+    """Return a step for each of `pins`, in their order; entries go into the first of `tables` that
+    has the entry, for the same device. Raises CacheUnreadable.
 
-    Of two pins of one (op, inputs) that of this machine's own system is taken, else the latest.
+    Of two pins of one (op, inputs), the one of this machine's own system is taken, else the latest.
     """
     ranked = sorted(pins, key=lambda pin: (pin.machine.system_hash == here.system_hash, pin.when))
     chosen = {(pin.op, pin.inputs): pin for pin in ranked}
@@ -197,8 +193,9 @@ def steps_of(
 
 
 def system_for(pin: SharedPin, here: Machine) -> str | None:
-    """The cache file that a pin goes to: that of this machine. The name of a Triton kernel's folder
-    is made of source, configs, Triton and device: it is the same one, or the pin is of no use."""
+    """Return the cache file that a pin goes to: this machine's. The name of a Triton kernel's
+    folder derives from source, configs, Triton and device: it is the same, or the pin is
+    useless."""
     return pin.machine.system_hash if pin.op == TRITON else here.system_hash
 
 
@@ -209,8 +206,7 @@ def take_in(
     group: PinGroup,
     table: Path | None = None,
 ) -> None:
-    """Pin here what was pinned there, and say so in its note; `group` is undone as one. Raises
-    StoreErrors."""
+    """Pin here what was pinned there, noting its origin; undone as `group`. Raises StoreErrors."""
     store.pin(
         system_hash,
         pin.key,
@@ -226,7 +222,7 @@ def take_in(
 
 
 def _note(pin: SharedPin) -> str:
-    """Where it comes from, and what it said there."""
+    """Return the origin of a pin and its note there."""
     day = time.strftime("%Y-%m-%d", time.localtime(pin.when))
     origin = f"imported from {pin.machine.host or 'another host'}, pinned {day} by {pin.who or '?'}"
     return f"{pin.note} ({origin})" if pin.note else origin
@@ -239,7 +235,7 @@ _OTHER_LIST = (
 
 
 def _row_step(pin: SharedPin, store: PinStore, tables: Sequence[Path]) -> ImportStep:
-    """The entry's key has the device that it is for, so a table of another one does not have it."""
+    """Return the step for an entry, whose key has its device, so other devices' tables lack it."""
     why = "it is an entry of another tuner's table; name that of this machine with --table"
     for table in tables:
         try:
@@ -281,7 +277,7 @@ def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) ->
     if pin.lists and not set(files.lists(pin.op, pin.inputs)) <= set(pin.lists):
         detail += _OTHER_LIST
     if plan.waits:
-        detail = "its choice was not tuned here; it counts once it was"
+        detail = "its choice was not tuned here; it applies once tuned"
     if old is None:
         return ImportStep(pin, "wait" if plan.waits else "pin", detail, plan.numbers, graphs)
     detail = f"instead of {old.label or old.hash}, pinned by {old.who}; {detail}"

@@ -1,11 +1,11 @@
-"""Pins as one document that another machine can check and take in: strict JSON.
+"""Pins as one strict JSON document that another machine can check and import.
 
     {"format": "rocm-tui pins", "version": 1, "by": ..., "when": ...,
      "machines": [{"arch": ..., "torch": ..., ...}], "pins": [{..., "machine": 0}]}
 
-A machine is told by what sessions and the cache's header say of it. What is not known is null. A
-failed choice's time is null as well, since JSON has no infinity. A stranger wrote it: each member
-is of its type and in its bounds, or nothing of the file is used.
+A machine is described from sessions and the cache's header; unknown values are null. A failed
+choice's time is also null, since JSON has no infinity. The file may be from a stranger: if any
+member has a wrong type or is out of bounds, nothing is imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_TEXT = 65_536
 
 
 def is_text(text: str) -> str:
-    """Of a bounded length, and such that it can be written to a file."""
+    """Check that a text has a bounded length and can be encoded."""
     if len(text) > MAX_TEXT:
         return "is too long"
     try:
@@ -50,44 +50,44 @@ def is_text(text: str) -> str:
 
 
 def is_name(text: str) -> str:
-    """One printable line, not empty."""
-    return "" if text and text.isprintable() else f"is no name: {brief(text, 60)!r}"
+    """Check for one printable line, not empty."""
+    return "" if text and text.isprintable() else f"is not a name: {brief(text, 60)!r}"
 
 
 def is_printable(text: str) -> str:
-    """One printable line, or nothing: a Triton kernel has no precision."""
+    """Check for one printable line, or an empty one: a Triton kernel has no precision."""
     return is_name(text) if text else ""
 
 
 def is_choice(text: str) -> str:
-    """The hash of a choice, not empty."""
-    return "" if text and is_hash(text) else f"is no name: {brief(text, 60)!r}"
+    """Check for the hash of a choice, not empty."""
+    return "" if text and is_hash(text) else f"is not a name: {brief(text, 60)!r}"
 
 
 def is_whole(number: int) -> str:
-    return "" if 0 <= number < 1 << 31 else "is no whole number from 0 to 2147483647"
+    return "" if 0 <= number < 1 << 31 else "is not a whole number from 0 to 2147483647"
 
 
 def is_moment(seconds: float) -> str:
-    return "" if 0 <= seconds <= LATEST else f"is no number from 0 to {LATEST:.0f}"
+    return "" if 0 <= seconds <= LATEST else f"is not a number from 0 to {LATEST:.0f}"
 
 
 def is_named(members: Mapping[str, object]) -> str:
-    return "" if all(map(str.isprintable, members)) else "is no object of named members"
+    return "" if all(map(str.isprintable, members)) else "is not an object of named members"
 
 
 Text = Annotated[str, is_text]
 Name = Annotated[str, is_text, is_name]
 Hash = Annotated[str, is_text, is_choice]
 Whole = Annotated[int, is_whole]
-"""A small count or a place in a list."""
+"""A small count or an index."""
 Moment = Annotated[float, is_moment]
 """Unix seconds that a calendar can print."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a tuning was made with, as far as it is known.
+    """The machine of a tuning, as far as it is known.
 
     `arch` is gcnArchName on ROCm, `sm_NN` on CUDA, the vector extension of a CPU; `device` the
     product's name; `hip` or `cuda` the version that torch was built for. `system_hash` is the name
@@ -106,36 +106,34 @@ class Machine:
 
 
 _TRITON = re.compile(r"(\S{1,80}?)[0-9a-f]{64}(?:-|$)")
-"""Triton's key is its version, with the digests of its files behind it."""
+"""Triton's key: its version, followed by the digests of its files."""
 
 
 def machine_of(
     system_hash: str, system: Mapping[str, Any], sessions: Iterable[Session], tuned_by: str | None
 ) -> Machine:
-    """The machine of one tuning, as sessions and the cache file's header `system` tell it.
-
-    The session `tuned_by` tells it if it wrote to that cache file, else the latest that did.
-    """
+    """Describe the machine of one tuning from sessions and the cache file's header `system`. The
+    session `tuned_by` counts if it wrote to that cache file, else the latest that did."""
     fitting = [session for session in sessions if session.system_hash == system_hash]
     own = [session for session in fitting if session.id == tuned_by]
-    known = max(own or fitting, key=lambda session: session.started, default=Session(""))
+    session = max(own or fitting, key=lambda session: session.started, default=Session(""))
     header = _header(system)
     return Machine(
-        arch=_text(known.arch) or header.arch,
-        compute_units=known.compute_units,
-        device=_text(known.device) or header.device,
-        torch=_text(known.torch),
+        arch=_text(session.arch) or header.arch,
+        compute_units=session.compute_units,
+        device=_text(session.device) or header.device,
+        torch=_text(session.torch),
         triton=header.triton,
         hip=header.hip,
         cuda=header.cuda,
         system_hash=system_hash,
-        host=_text(known.host),
+        host=_text(session.host),
     )
 
 
 def completed(machine: Machine, environment: Mapping[str, Any]) -> Machine:
-    """`machine` with what it lacks from the `environment` job's result, if that is of the same
-    system. The torch version stays unknown: another one may have tuned there."""
+    """Fill gaps of `machine` from the `environment` job's result, if that is of the same system.
+    The torch version stays unknown: another one may have tuned there."""
     here = machine_here(environment)
     if here.system_hash != machine.system_hash:
         return machine
@@ -145,7 +143,7 @@ def completed(machine: Machine, environment: Mapping[str, Any]) -> Machine:
 
 
 def machine_here(environment: Mapping[str, Any], host: str | None = None) -> Machine:
-    """The machine whose worker gave `environment`."""
+    """Return the machine whose worker returned `environment`."""
     units = environment.get("compute_units")
     names = ("arch", "device", "torch", "triton", "hip", "cuda", "system_hash")
     return Machine(
@@ -156,7 +154,7 @@ def machine_here(environment: Mapping[str, Any], host: str | None = None) -> Mac
 
 
 def device_name(system: Mapping[str, Any]) -> str | None:
-    """What Inductor calls the GPU: gcnArchName on ROCm, the product's name on CUDA."""
+    """Return Inductor's name of the GPU: gcnArchName on ROCm, the product's name on CUDA."""
     device = system.get("device")
     return _text(device.get("name")) if isinstance(device, dict) else None
 
@@ -177,17 +175,17 @@ def _header(system: Mapping[str, Any]) -> Machine:
 
 
 def _text(value: object) -> str | None:
-    """A printable text; nothing else."""
+    """Return a printable text, or None."""
     return value if isinstance(value, str) and value and value.isprintable() else None
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPin(PinnedKernel):
-    """A pin on its way. `timings` are milliseconds by precision and choice hash, `inf` where a
-    choice failed, as they were on `machine` before the pin. `config` is the choice's (`BLOCK_M`,
-    ...), as text, where it is known. `lists` are digests of the lists of configs that a kernel of
-    Inductor was offered there, where its files told. `variants` are the hashes of the same kernel
-    by device index, as text; empty where `hash` is that of every device."""
+    """A pin in transit. `timings` are milliseconds by precision and choice hash, `inf` if a choice
+    failed, as measured on `machine` before the pin. `config` is the choice's (`BLOCK_M`, ...), as
+    text, if known. `lists` are digests of the lists of configs that a kernel of Inductor was
+    offered there, if its files had them. `variants` are the hashes of the same kernel by device
+    index, as text; empty if `hash` is that of every device."""
 
     machine: Machine
     config: Mapping[str, str] = field(default_factory=dict)
@@ -228,7 +226,7 @@ def _is_config(config: Mapping[str, str]) -> str:
 
 
 def _are_times(times: Mapping[str, object]) -> str:
-    """Milliseconds by choice hash; null is a failed choice."""
+    """Check milliseconds by choice hash; null is a failed choice."""
     return next(
         (
             f"has no time for {brief(name, 60)}"
@@ -240,7 +238,7 @@ def _are_times(times: Mapping[str, object]) -> str:
 
 
 def _are_devices(variants: Mapping[str, object]) -> str:
-    """Hashes by device index."""
+    """Check hashes by device index."""
     if len(variants) > MAX_DEVICES:
         return f"has more than {MAX_DEVICES:,} devices"
     odd = (name for name in variants if not (name.isascii() and name.isdecimal() and len(name) < 5))
@@ -256,7 +254,7 @@ def _is_time(ms: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A pin as the file has it: `machine` is a place in the list of machines."""
+    """A pin as in the file: `machine` is an index into the list of machines."""
 
     op: Name
     inputs: Name
@@ -288,11 +286,11 @@ _SAME = (
     *("op", "inputs", "precision", "hash", "label"),
     *("device", "who", "when", "note", "config", "lists", "variants"),
 )
-"""Fields of a pin that its row has as they are."""
+"""Fields of a pin that its row has unchanged."""
 
 
 def share_text(share: PinExport) -> str:
-    """The text of the file, with its last line end."""
+    """Return the text of the file, with its last newline."""
     machines = list(dict.fromkeys(pin.machine for pin in share.pins))
     document = {
         "format": FORMAT,
@@ -306,7 +304,7 @@ def share_text(share: PinExport) -> str:
 
 
 def read_share(path: Path) -> PinExport:
-    """What the file `path` says. Raises ShareInvalid for anything but a whole, good export."""
+    """Read the file `path`. Raises ShareInvalid for anything but a complete, valid export."""
     try:
         data = read_bytes(path, MAX_BYTES)
     except CacheUnreadable as error:
@@ -315,7 +313,7 @@ def read_share(path: Path) -> PinExport:
 
 
 def parse_share(data: bytes, source: str) -> PinExport:
-    """The content of the file `source`. Raises ShareInvalid."""
+    """Parse the content of the file `source`. Raises ShareInvalid."""
     try:
         document = read(_Document, loads(data))
         pins = tuple(_pin(row, number, document) for number, row in enumerate(document.pins))
@@ -349,7 +347,7 @@ def _pin(row: _Row, number: int, document: _Document) -> SharedPin:
 
 
 def _is_like(variant: str, hash: str) -> bool:
-    """Whether two hashes may be the same kernel on two devices."""
+    """Return whether two hashes may be the same kernel on two devices."""
     return extern_name(variant) == extern_name(hash) and len(variant) == len(hash)
 
 
@@ -358,7 +356,7 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True, slots=True)
 class Remark(Generic[Subject]):
-    """Why a pin or choice is not in an export, or what the export cannot say about it."""
+    """The reason why a pin or choice is not in an export, or a limitation of its export."""
 
     subject: Subject
     text: str

@@ -1,11 +1,11 @@
-"""AITER's tables: tuned GEMMs and fused mixtures of experts, and the untuned lists they are made
-of, which have the first columns alone.
+"""AITER's tables: tuned GEMMs and fused mixtures of experts, and the untuned lists that they are
+tuned from, which have only the first columns.
 
     gfx,cu_num,M,N,K,bias,dtype,outdtype,scaleAB,bpreshuffle,libtype,solidx,splitK,us,kernelName,...
     gfx,cu_num,M,N,K[,q_dtype_w][,libtype],kernelId,splitK,us,kernelName,tflops,bw,errRatio
     gfx,cu_num,token,model_dim,inter_dim,expert,topk,act_type,dtype,...,us1,kernelName1,...,us,...
 
-Which op a table of GEMMs is for stands in its name alone (`a8w8_blockscale_tuned_gemm.csv`). A GEMM
+Only its name says which op a table of GEMMs is for (`a8w8_blockscale_tuned_gemm.csv`). A GEMM
 is the linear layer of an (M, K) input and an (N, K) weight; times are in microseconds.
 """
 
@@ -15,7 +15,6 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from backend.model.ops import ITEM_BYTES
 from backend.model.problem import Problem
@@ -46,8 +45,7 @@ _DEVICE = ("gfx", "cu_num")
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Of a table: by which columns it is known, and by which (those that are there) a row is
-    looked up."""
+    """A kind of table: the columns that mark it, and the columns that form a row's lookup key."""
 
     op: str
     marks: frozenset[str]
@@ -90,8 +88,8 @@ _GEMM = re.compile(
 class AiterReader(Lines):
     """The lines of one file."""
 
-    def __init__(self, path: str = "") -> None:
-        self._name = PurePath(path).name
+    def __init__(self, path: str = "", head: bytes = b"") -> None:
+        super().__init__(path, head)
         self._columns: tuple[str, ...] = ()
         self._key: tuple[str, ...] = ()
         self._extra: tuple[str, ...] = ()
@@ -168,23 +166,22 @@ def _form_of(columns: Sequence[str]) -> _Form | None:
 
 
 def op_of(columns: Sequence[str], name: str) -> str:
-    """What a table of these columns and this name is for, in AITER's words as far as they tell;
-    empty for no table."""
+    """Return the op of a table with these columns and this name, in AITER's words; else ``""``."""
     form = _form_of(columns)
     return _op_of(form, columns, name) if form else ""
 
 
 def _op_of(form: _Form, columns: Sequence[str], name: str) -> str:
-    """In AITER's words, as far as the file tells."""
+    """Return the op in AITER's words, as precisely as the file says it."""
     if form.op == "fused_moe":
-        found = _MOE.search(name)
-        return found[1] if found else form.op
+        match = _MOE.search(name)
+        return match[1] if match else form.op
     if form.op != "gemm":
         return form.op
     batched = "batched_" if "B" in columns or "b" in columns else ""
     if "dtype" in columns:
         return f"{batched}gemm_a16w16"
-    kinds = [found[0].lower() for found in _GEMM.finditer(name)]
+    kinds = [match[0].lower() for match in _GEMM.finditer(name)]
     kind = max(kinds, key=len, default="")
     return f"{batched}gemm_{kind}" if kind else f"{batched}gemm"
 
@@ -243,7 +240,7 @@ def _gemm(op: str, row: Mapping[str, str]) -> Gemm:
         raise NotAProblem("a chunk of gated delta nets, which is no matrix product")
     batched = op == "batched_gemm_bf16"
     if "dtype" not in row and not batched:
-        raise NotAProblem("a quantized product, whose table does not tell the types")
+        raise NotAProblem("a quantized product, whose table does not name the types")
     dtype = row.get("dtype", "bfloat16").removeprefix("torch.")
     if "q_dtype_w" in row or _is(row, "scaleAB"):
         raise NotAProblem(FP8)
@@ -286,9 +283,9 @@ def _knows(head: bytes, name: str) -> bool:
 
 
 _MEASURED = ("us", "us1", "us2", "err1", "err2", "errRatio", "err_ratio", "tflops", "bw")
-"""Columns that tell of the solution what was measured of it."""
+"""Columns with measurements of the solution."""
 _STAGES = ("us1", "us2")
-"""Their times; that of a stage which the other one does too is 0."""
+"""Times of the stages; 0 for a stage that the other one includes."""
 
 
 def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> bytes:
@@ -313,8 +310,8 @@ def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> byt
 
 
 def _values(entry: Entry) -> dict[str, str]:
-    told = {name: value for name, value in entry.extra if name != "us"}
-    return told if entry.ms is None else {**told, "us": f"{entry.ms * 1000:.10g}"}
+    columns = {name: value for name, value in entry.extra if name != "us"}
+    return columns if entry.ms is None else {**columns, "us": f"{entry.ms * 1000:.10g}"}
 
 
 TUNER = Tuner("aiter", _knows, _problem, lines=AiterReader, editing=Editing(_values, _edit))

@@ -6,7 +6,7 @@ benchmark makes that call again.
 A tuning file (HIPBLASLT_TUNING_FILE), or what `hipblaslt-bench` prints, is a header and rows, in a
 file behind a line `Git Version: ...`, on a console behind `[0]:` and indented. The last column is
 `soulution_index` (so spelt), `solution_index` in newer releases, which have `kernel_name`,
-`solution_name`, `gcnArchName` and `CUs` too, where asked for. A file may have several headers: each
+`solution_name`, `gcnArchName` and `CUs` too, if requested. A file may have several headers: each
 run writes its own. Releases of 2024 wrote files without one, and read rows of 37 cells by their
 places. On a console, name and index may be on lines below their row. What the library looks up by
 is read in its tensile_host's UserDrivenTuningParser.
@@ -52,15 +52,15 @@ _FALSE = ("0", "0.0", "none", "")
 
 
 def gemm_of(line: str) -> Gemm | None:
-    """What a line asks for; None for a line without a call. Raises NotAProblem."""
-    _, found, behind = line.partition(f"{WORD} ")
-    if not found:
+    """Return the product of a line; None for a line without a call. Raises NotAProblem."""
+    _, word, behind = line.partition(f"{WORD} ")
+    if not word:
         return None
     return gemm_of_words(_words(behind))
 
 
 def gemm_of_words(words: Mapping[str, str]) -> Gemm | None:
-    """What a call with these options asks for; None where they are none. Raises NotAProblem."""
+    """Return the product of a call with these options; None without options. Raises NotAProblem."""
     if "-m" not in words or "-n" not in words:
         return None  # a sentence about it
     if "--grouped_gemm" in words and _on(words, "--grouped_gemm"):
@@ -111,16 +111,16 @@ def _gemm(words: Mapping[str, str], dtype: str, bias: bool, precision: str | Non
 
 def _words(text: str) -> dict[str, str]:
     """The options, each with the word behind it unless that is an option too."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     last = ""
     for word in text.split():
         if word.startswith("-") and not word[1:2].isdigit():
             last = word
-            found[last] = ""
+            options[last] = ""
         elif last:
-            found[last] = word
+            options[last] = word
             last = ""
-    return found
+    return options
 
 
 def _on(words: Mapping[str, str], name: str) -> bool:
@@ -180,7 +180,8 @@ _ROW = (b"N,", b"T,", b"C,")
 class HipblasltReader(Lines):
     """The lines of one file."""
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", head: bytes = b"") -> None:
+        super().__init__(path, head)
         self._git: str | None = None
         self._lines: list[int] = []
         self._headers: list[tuple[str, ...]] = []
@@ -214,8 +215,8 @@ class HipblasltReader(Lines):
             return True
         printed = _PRINTED.match(line)
         if printed is not None and self._row:
-            told = self._printed.setdefault(self._row, {})
-            told[f"solution_{printed[1].decode()}"] = printed[2].decode("utf-8", "replace")
+            columns = self._printed.setdefault(self._row, {})
+            columns[f"solution_{printed[1].decode()}"] = printed[2].decode("utf-8", "replace")
             return False
         if self._git is None and not line.startswith(_ROW):
             return False  # what else a console shows
@@ -243,7 +244,7 @@ class HipblasltReader(Lines):
             row.get("solution_name") or index,
             milliseconds(row.get("us", ""), 1000),
             _device(row),
-            tuple((name, told) for name, told in row.items() if name not in KEY),
+            tuple((name, text) for name, text in row.items() if name not in KEY),
         )
 
 
@@ -256,13 +257,13 @@ def _is_row(line: bytes, columns: tuple[str, ...]) -> bool:
 def _device(row: Mapping[str, str]) -> TableDevice:
     """Newer releases say on which device each row was timed."""
     name, units = row.get("gcnArchName", ""), row.get("CUs", "")
-    told = units.isascii() and units.isdigit() and len(units) < 6
-    return TableDevice(name.partition(":")[0], int(units) if told else None, name)
+    is_count = units.isascii() and units.isdigit() and len(units) < 6
+    return TableDevice(name.partition(":")[0], int(units) if is_count else None, name)
 
 
 def _problem(entry: Entry) -> Problem:
     row = {**dict(entry.key), **dict(entry.extra)}
-    words = {f"-{name}" if len(name) == 1 else f"--{name}": told for name, told in row.items()}
+    words = {f"-{name}" if len(name) == 1 else f"--{name}": text for name, text in row.items()}
     if row.get("bias_vector", "0") == "0":
         words.pop("--bias_vector", None)
     gemm = gemm_of_words(words)

@@ -114,10 +114,10 @@ class _Member:
 
 
 def _members(text: str, at: int, depth: int) -> tuple[tuple[_Member, ...], int]:
-    """Those of the object that begins at `at`, and where it ends."""
+    """Return the members of the object that begins at `at`, and its end."""
     if depth > _DEEPEST:
         raise ValueError("too deep")
-    found: list[_Member] = []
+    members: list[_Member] = []
     at = _skip(text, at + 1)
     while text[at : at + 1] == '"':
         start = at
@@ -132,7 +132,7 @@ def _members(text: str, at: int, depth: int) -> tuple[tuple[_Member, ...], int]:
             value = _written(text, at, end)
         else:
             value, end = _scalar(text, at)
-        found.append(_Member(name, value, within, start, end))
+        members.append(_Member(name, value, within, start, end))
         at = end
         at = _skip(text, at)
         if text[at : at + 1] != ",":
@@ -142,7 +142,7 @@ def _members(text: str, at: int, depth: int) -> tuple[tuple[_Member, ...], int]:
             raise ValueError(_damaged(text, at))
     if text[at : at + 1] != "}":
         raise ValueError(_damaged(text, at))
-    return tuple(found), at + 1
+    return tuple(members), at + 1
 
 
 def _scalar(text: str, at: int) -> tuple[str, int]:
@@ -190,9 +190,9 @@ def _objects(
 
 
 def _skip(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    assert found is not None
-    return found.end()
+    blanks = _BLANK.match(text, at)
+    assert blanks is not None
+    return blanks.end()
 
 
 def _damaged(text: str, at: int) -> str:
@@ -209,7 +209,7 @@ def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> byt
 
 
 EDITING = Editing(_values, _edit)
-"""A step is given other numbers; those that it does not have are not added."""
+"""Changes numbers of a step; a number that the step lacks is not added."""
 
 
 _SIZES = r"((?:-[A-Za-z0-9]{1,20}=\w{1,40})*)\.json"
@@ -247,10 +247,10 @@ def _entries(
 
 
 def _aiter_name(path: PurePath) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """Arch, kernel and sizes, as far as name and folders tell them."""
-    found = _NAME.fullmatch(path.name)
-    if found is not None:
-        return found[1], found[2], _sizes(found[3])
+    """Return architecture, kernel and sizes from the name and the folders."""
+    match = _NAME.fullmatch(path.name)
+    if match is not None:
+        return match[1], match[2], _sizes(match[3])
     folders = [part for part in path.parent.parts if _ARCH.fullmatch(part)]
     arch = folders[-1] if folders else ""
     nested = _NESTED.fullmatch(path.name)
@@ -295,28 +295,28 @@ _FOLDER = re.compile(r"triton_(\d+(?:_\d+)*)", re.ASCII)
 def _moe_table(data: bytes, path: str) -> Table:
     ladder = ladder_of(data)
     name = PurePath(path)
-    told = moe_name(name.name)
-    op = BLOCKS if "K" in told else MOE_OP
-    device = TableDevice(name=told.pop("device_name", ""))
+    parts = moe_name(name.name)
+    op = BLOCKS if "K" in parts else MOE_OP
+    device = TableDevice(name=parts.pop("device_name", ""))
     facts = dict(ladder.facts)
     folder = _FOLDER.fullmatch(name.parent.name)
     if folder is not None and "triton_version" not in facts:
         facts["triton_version"] = folder[1].replace("_", ".")
-    entries = _entries(ladder, op, "M", tuple(told.items()), device)
+    entries = _entries(ladder, op, "M", tuple(parts.items()), device)
     return Table(MOE.name, path, data, tuple(facts.items()), (), entries)
 
 
 def moe_name(name: str) -> dict[str, str]:
-    """What a file's name tells; nothing if it is none of such a file."""
+    """Return the parts of a file's name; none for the name of another kind of file."""
     stem, _, suffix = name.rpartition(".")
     whole = stem.removesuffix("_down")
     pairs = _PAIR.findall(whole)
     if suffix != "json" or ",".join(f"{key}={value}" for key, value in pairs) != whole:
         return {}
-    told: dict[str, str] = dict(pairs)
-    if list(told)[:3] not in (["E", "N", "device_name"], ["N", "K", "device_name"]):
+    parts: dict[str, str] = dict(pairs)
+    if list(parts)[:3] not in (["E", "N", "device_name"], ["N", "K", "device_name"]):
         return {}
-    return told if whole == stem else {**told, "projection": "down"}
+    return parts if whole == stem else {**parts, "projection": "down"}
 
 
 def _moe_problem(entry: Entry) -> Problem:

@@ -13,12 +13,12 @@ direction; behind it optional parts (`_g` groups). Perf-dbs of 2024 and later wr
 (dimensions; channels, height, width, depth; height, width, depth of the filter; channels of the
 result, images; padding, stride, dilation, each as the filter; bias, groups, layout, type,
 direction). Of a backward one the first channels and sizes are those of the gradient. Until 2022 a
-solver stood behind its algorithm, `algorithm:solver,ms,workspace,algorithm,key`.
+solver followed its algorithm, `algorithm:solver,ms,workspace,algorithm,key`.
 
 A table `config` of a perf-db in SQLite (`gfx942130.db`, `gfx942130_1.1.0.udb`) holds the
-convolutions, a row of `perf_db` the parameters of one solver for one of them; it becomes the lines
-that MIOpen's `sqlite2txt` makes of it. SQLite never sees the file: what is read is a copy of its
-bytes in memory, so nothing of it is locked, and nothing is written beside it. Rows that are only in
+convolutions, a row of `perf_db` the parameters of one solver for one convolution; it is converted
+to the lines that MIOpen's `sqlite2txt` writes. SQLite never sees the file, only a copy of its bytes
+in memory: no part of the file is locked, and nothing is written beside it. Rows that are only in
 its `-wal` are not seen.
 
 Read in MIOpen 3.3: src/conv/problem_description.cpp, src/include/miopen/{db_record,perf_field,
@@ -30,11 +30,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, groupby
-from pathlib import PurePath
 
 from backend.counted import counted
 from backend.model.options import CONVOLUTION_RESULTS, options
@@ -76,7 +75,7 @@ _COLUMNS = (
     *("dilation_h", "dilation_w", "dilation_d", "bias", "group_count"),
     *("layout", "data_type", "direction"),
 )
-"""In the order of a key."""
+"""The columns in the order of a key."""
 _QUERY = (
     f"SELECT {', '.join(f'config.{name}' for name in _COLUMNS)}, perf_db.solver, perf_db.params"
     " FROM perf_db INNER JOIN config ON perf_db.config = config.id"
@@ -92,18 +91,31 @@ def text_of(data: bytes) -> bytes:
     most = min(MAX_ROWS, len(data) // _ROW_BYTES)
     try:
         with _opened(data) as database:
-            rows = database.execute(_QUERY, (most + 1,)).fetchall()
+            rows = list(_bounded(database.execute(_QUERY, (most + 1,)), len(data)))
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise ValueError(f"no perf-db of MIOpen that can be read: {error}") from error
     if len(rows) > most:
-        raise ValueError(f"more than {counted(most, 'row')}: no file of its size has so many")
+        raise ValueError(f"more than {counted(most, 'row')}, too many for a file of its size")
     return b"".join(_lines(rows))
+
+
+def _bounded(rows: Iterable[_Row], size: int) -> Iterator[_Row]:
+    """Yield rows whose solvers and parameters can all be in a file of `size` bytes: a join repeats
+    them where an id of `config` is not unique. Raises ValueError."""
+    for row in rows:
+        size -= len(str(row[-2])) + len(str(row[-1]))
+        if size < 0:
+            raise ValueError("more text than its size allows: an id of `config` is not unique")
+        yield row
 
 
 @contextmanager
 def _opened(data: bytes) -> Iterator[sqlite3.Connection]:
-    """In memory, and of no more than it needs: what a file defines beside its tables is not run,
-    and what would take for ever is ended. A file written ahead (WAL) is opened as it stands."""
+    """Open a database in memory, read-only and without extras.
+
+    Triggers and views of the file are not run, and endless queries are ended. A file in WAL mode
+    is opened without its log.
+    """
     database = sqlite3.connect(":memory:")
     try:
         at = len(SQLITE) + 2  # write version, read version
@@ -155,13 +167,15 @@ _LAST = {"NHWC", "NDHWC"}
 _CASTS = "a convolution with casts"
 
 
-_OPEN = "a backward convolution with a stride, the size of whose result is not told"
+_OPEN = "a backward convolution with a stride, whose result size is not recorded"
 
 
 @dataclass(frozen=True, slots=True)
 class _Convolution:
-    """`image` is what is folded, `result` what comes of it: of a backward one the gradient, and
-    what the forward one was given. None where it is not told."""
+    """`image` is the size of the input, `result` that of the output, None if unrecorded.
+
+    For a backward convolution these are the gradient and the input of the forward one.
+    """
 
     direction: str
     images: int
@@ -180,7 +194,7 @@ class _Convolution:
 
 
 def direction_of(key: str) -> str:
-    """The letter; what stands at its place in another key."""
+    """Return the letter of a key's direction; for other keys the text in its place."""
     return re.split(r"[-x]", key.partition("_")[0])[-1]
 
 
@@ -191,10 +205,10 @@ def is_key(key: str) -> bool:
 
 def problem_of_key(key: str) -> Problem:
     """The convolution in torch's words. Raises NotAProblem."""
-    if (found := _FOUND.fullmatch(key)) is not None:
-        conv = _found(found)
-    elif (found := _TUNED.fullmatch(key)) is not None:
-        conv = _tuned(found)
+    if (match := _FOUND.fullmatch(key)) is not None:
+        conv = _found(match)
+    elif (match := _TUNED.fullmatch(key)) is not None:
+        conv = _tuned(match)
     else:
         raise NotAProblem(NOT_ITS_FORM)
     _check(conv)
@@ -247,8 +261,10 @@ def _folded_from(conv: _Convolution) -> Shape:
     """The image that a forward convolution without steps was given. Raises NotAProblem."""
     if set(conv.stride) != {1}:
         raise NotAProblem(_OPEN)
-    found = zip(conv.image, conv.filter, conv.padding, conv.dilation, strict=True)
-    return tuple(size + dilation * (filter - 1) - 2 * pad for size, filter, pad, dilation in found)
+    dimensions = zip(conv.image, conv.filter, conv.padding, conv.dilation, strict=True)
+    return tuple(
+        size + dilation * (filter - 1) - 2 * pad for size, filter, pad, dilation in dimensions
+    )
 
 
 def _found(found: re.Match[str]) -> _Convolution:
@@ -306,7 +322,7 @@ def _numbers(text: str, between: str) -> Shape:
 
 
 def _strides(shape: Shape, channels_last: bool) -> Shape:
-    """Of a tensor without gaps."""
+    """Return the strides of a tensor without gaps."""
     order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
     strides, step = [0] * len(shape), 1
     for at in reversed(order):
@@ -328,15 +344,13 @@ _HEAD = 64 << 10
 
 
 class MiopenReader(Lines):
-    """The lines of one file, whose device stands in its name."""
+    """Reads the lines of a file, whose name contains the device."""
 
-    def __init__(self, path: str = "") -> None:
-        name = PurePath(path).name
-        self._device = device_of(name)
-        self._times = _TIMES.search(name) is not None
-
-    def look_ahead(self, data: bytes) -> None:
-        self._times = self._times or _TIMED.search(data[:_HEAD]) is not None
+    def __init__(self, path: str = "", head: bytes = b"") -> None:
+        super().__init__(path, head)
+        self._device = device_of(self._name)
+        timed = _TIMES.search(self._name) or _TIMED.search(self._head[:_HEAD])
+        self._times = timed is not None
 
     def take(self, line: bytes, number: int) -> bool:
         _, equals, values = line.partition(b"=")
@@ -351,7 +365,7 @@ class MiopenReader(Lines):
     def entry(self, line: bytes, number: int, start: int) -> Entry:
         key, _, values = line.decode("utf-8", "replace").partition("=")
         solvers = [_solver(part) for part in values.split(";") if part]
-        ranked = sorted(solvers, key=lambda told: (told[1] is None, told[1]))
+        ranked = sorted(solvers, key=lambda solver: (solver[1] is None, solver[1]))
         direction = direction_of(key)
         return Entry(
             number,
@@ -362,24 +376,24 @@ class MiopenReader(Lines):
             ranked[0][0] if ranked else "",
             ranked[0][1] if ranked else None,
             self._device,
-            tuple((solver, told) for solver, _, told in ranked),
+            tuple((solver, cells) for solver, _, cells in ranked),
             others=tuple((solver, ms) for solver, ms, _ in ranked[1:]),
         )
 
 
 def device_of(name: str) -> TableDevice:
-    """The device that the name of a file tells."""
-    found = _DEVICE.search(name)
-    if found is None:
+    """Return the device in the name of a file."""
+    match = _DEVICE.search(name)
+    if match is None:
         return TableDevice()
-    units = int(found[2]) if found[2] else int(found[3], 16) if found[3] else None
-    return TableDevice(found[1], units, found[0])
+    units = int(match[2]) if match[2] else int(match[3], 16) if match[3] else None
+    return TableDevice(match[1], units, match[0])
 
 
 def _solver(part: str) -> tuple[str, float | None, str]:
     """A solver, its milliseconds, and its other cells; a time that is none is among these."""
-    id, _, told = part.partition(":")
-    cells = told.split(",")
+    id, _, text = part.partition(":")
+    cells = text.split(",")
     if id.startswith(_ALGORITHM) and len(cells) > 2:
         id, *cells = cells
     if len(cells) > 2 and cells[2].startswith(_ALGORITHM):

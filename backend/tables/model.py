@@ -1,7 +1,7 @@
-"""What a tuned table is, whoever wrote it: a table has entries, an entry is one row of it.
+"""A tuned table of any tuner: a table has entries, and an entry is one row.
 
 A table may have a million rows. It keeps its bytes once and where each row begins; an `Entry` is
-read when it is asked for, and nothing is kept of it.
+parsed on each access and not kept.
 
 An entry can be pinned like a tuning of Inductor's, so that all pins have one list, one history and
 one undo. Its key there is an op and inputs:
@@ -25,7 +25,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import overload
 
 from backend.errors import brief
@@ -49,9 +49,11 @@ class NotARow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableDevice:
-    """What an entry was tuned on, as far as the file or its name tells: `arch` without features
-    (`gfx942`), `units` compute units, `name` in the file's own words (`AMD_Instinct_MI300X`,
-    `gfx942:sramecc+:xnack-`). Empty and None are what is not told."""
+    """The device that an entry was tuned on, from the file or its name; empty or None if unknown.
+
+    `arch` has no features (`gfx942`), `units` counts compute units, `name` is in the file's own
+    words (`AMD_Instinct_MI300X`, `gfx942:sramecc+:xnack-`).
+    """
 
     arch: str = ""
     units: int | None = None
@@ -59,18 +61,18 @@ class TableDevice:
 
     def __str__(self) -> str:
         """`gfx942:304`, as an option is written; empty for none."""
-        told = self.arch or self.name
-        return told if self.units is None else f"{told}:{self.units}"
+        device = self.arch or self.name
+        return device if self.units is None else f"{device}:{self.units}"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One row; of a JSON document one step of a ladder.
 
-    It lies from byte `start` to `end` of its table, line ends left out, on `line` (from 1). `key`
-    is what the tuner looks up by beside `op`, `extra` all that is told besides. `solution` is what
-    was taken, empty in an untuned list; `ms` how long it took there, where that is told. `others`
-    are the solutions that were timed beside it, with their times.
+    It occupies bytes `start` to `end` of its table, without line ends, on `line` (from 1). `key` is
+    the tuner's lookup key beside `op`, `extra` all other columns. `solution` is the selected one,
+    empty in an untuned list, `ms` its time if recorded. `others` are the other timed solutions,
+    with their times.
     """
 
     line: int
@@ -133,7 +135,11 @@ class Table:
 
 
 class Lines:
-    """Reads a table line by line. What a line means may hang on those before it."""
+    """Reads the table of a file line by line; `head` is its beginning or whole text. The
+    meaning of a line may depend on earlier lines."""
+
+    def __init__(self, path: str = "", head: bytes = b"") -> None:
+        self._name, self._head = PurePath(path).name, head
 
     @property
     def facts(self) -> Fields:
@@ -142,9 +148,6 @@ class Lines:
     @property
     def columns(self) -> tuple[str, ...]:
         return ()
-
-    def look_ahead(self, data: bytes) -> None:
-        """Learn from the file, or its beginning, what it says of the lines that stand first."""
 
     def take(self, line: bytes, number: int) -> bool:
         """Whether the line of this number, without its end, is a row; what is not is remembered if
@@ -173,19 +176,19 @@ class Editing:
 
 @dataclass(frozen=True, slots=True)
 class Tuner:
-    """How the files of one tuner are known and read; either of `lines` or as one `document`.
+    """How the files of one tuner are recognised and read; either of `lines` or as one `document`.
 
-    `knows` is asked with a file's first bytes, behind a BOM, and its name. `lines` makes the reader
-    for a file of that path, `document` reads a whole one; it raises ValueError for what is none.
-    `problem` is what an entry is to torch, and raises `NotAProblem`. Without `editing` no entry is
-    changed. Of some, lines `below` a row tell more of it. `text` gives the lines of a file that is
-    packed, and raises ValueError; the table is of these then.
+    `knows` gets a file's first bytes, after a BOM, and its name. `lines` makes the reader for a
+    path and the beginning of its file; `document` reads a whole file, or raises ValueError.
+    `problem` is the problem of torch that an entry solves, and raises `NotAProblem`. Without
+    `editing` entries cannot be changed. With `below`, lines below a row belong to the row. `text`
+    unpacks the lines of a packed file, and raises ValueError; the table then has these lines.
     """
 
     name: str
     knows: Callable[[bytes, str], bool]
     problem: Callable[[Entry], Problem]
-    lines: Callable[[str], Lines] | None = None
+    lines: Callable[[str, bytes], Lines] | None = None
     document: Callable[[bytes, str], Table] | None = None
     editing: Editing | None = None
     below: bool = False
@@ -198,11 +201,11 @@ class Tuner:
             return self.document(data, path)
         assert self.lines is not None
         text = data if self.text is None else self.text(data)
-        return table_of(self.name, self.lines(path), text, path)
+        return table_of(self.name, self.lines(path, text), text, path)
 
 
 class _Rows(Sequence[Entry]):
-    """The entries of a table of lines, each made when it is asked for."""
+    """The entries of a table of lines, each parsed on access."""
 
     __slots__ = ("_data", "_lines", "numbers", "starts")
 
@@ -229,7 +232,7 @@ class _Rows(Sequence[Entry]):
     def __getitem__(self, at: slice) -> list[Entry]: ...
     def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
         if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
+            return [self[index] for index in range(*at.indices(len(self)))]
         return self._read(self.starts[at], self.numbers[at])
 
     def __iter__(self) -> Iterator[Entry]:
@@ -253,7 +256,6 @@ def milliseconds(text: str, per_ms: int = 1) -> float | None:
 
 def table_of(tuner: str, lines: Lines, data: bytes, path: str) -> Table:
     """All of a file that is read line by line."""
-    lines.look_ahead(data)
     rows = _Rows(data, lines)
     problems: list[Fault] = []
     start = 0
@@ -290,7 +292,7 @@ def is_table_op(op: str) -> bool:
 
 
 def op_label(op: str) -> str:
-    """What a person calls the op of a pin."""
+    """Return the op of a pin for a person."""
     return op.split(":", 2)[2] if is_table_op(op) else op
 
 
@@ -304,7 +306,7 @@ def entry_key(tuner: str, entry: Entry) -> TuningKey:
 
 
 def table_system(path: Path) -> str:
-    """What pins call the file: a digest of where it lies."""
+    """Return the name of the file in pins: a digest of its path."""
     import hashlib  # loads OpenSSL, for which the first screen does not wait
 
     return _FILE + hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
@@ -326,7 +328,7 @@ class NotEditable(Exception):
 def editable_word(name: str, value: str) -> str:
     """The text of a cell. Raises NotEditable for one that is no number and no name."""
     if not _WORD.fullmatch(value):
-        raise NotEditable(f"{brief(value, 60)!r} cannot stand in the column {name}")
+        raise NotEditable(f"{brief(value, 60)!r} is not allowed in the column {name}")
     return value
 
 
@@ -352,7 +354,7 @@ def editable_cell(name: str, value: str, old: str, *, measured: bool = False) ->
         kind = "True or False"
     else:
         return editable_word(name, value)
-    raise NotEditable(f"{brief(value, 60)!r} cannot stand in the column {name}: it takes {kind}")
+    raise NotEditable(f"{brief(value, 60)!r} is not allowed in the column {name}: it takes {kind}")
 
 
 def check_names(values: Mapping[str, str], names: Iterable[str]) -> None:
@@ -366,7 +368,7 @@ def check_names(values: Mapping[str, str], names: Iterable[str]) -> None:
 def with_cells(
     cells: Sequence[str], columns: Sequence[str], values: Mapping[str, str], times: Iterable[str]
 ) -> list[str]:
-    """The cells of a row with other `values`; of the columns `times` those that are not given are
+    """The cells of a row with other `values`; missing `times` become
     `UNTIMED`, unless all stays as it is."""
     new = [values.get(name, cell) for name, cell in zip(columns, cells, strict=False)]
     if new == list(cells):
@@ -396,7 +398,7 @@ def with_json_members(text: bytes, values: Mapping[str, str]) -> bytes:
 
 
 def assignments_text(values: Mapping[str, str]) -> str:
-    """What `assignments` takes apart."""
+    """Return the text that `assignments` parses."""
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
@@ -413,21 +415,23 @@ def assignments(text: str) -> dict[str, str]:
 
 
 class NotAProblem(Exception):
-    """The line asks for something that Inductor's tuning has no op for, or tells too little. The
-    text is the reason, the same for all lines that share it."""
+    """The line has no op of Inductor's tuning, or too few details.
+
+    The text is the reason, the same for all such lines.
+    """
 
 
 FP8 = "an fp8 or int8 product with scales"
 NOT_ITS_FORM = "not in the form of its table"
 _LARGEST = 1 << 40
-"""Of a size or a step: beyond it no line of a real program goes."""
+"""The largest size or stride of a real program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
     """op(A) · op(B), `m` by `n`, over `k`; matrices lie column by column, `lda` and `ldb` elements
     from one column to the next, `stride_a` and `stride_b` from one of the `batch` to the next.
-    None is what the line does not tell. `trans_a`: A lies as k by m; `trans_b`: B as n by k.
+    None is unknown. With `trans_a`, A is stored as k by m; with `trans_b`, B as n by k.
 
     `dtype` is torch's name of the operands' and the result's type, `bias` a vector of m added to
     each column, `precision` torch's of float32 products.
@@ -452,8 +456,8 @@ def problem_of_gemm(gemm: Gemm) -> Problem:
     """The op of torch whose call becomes this one; raises NotAProblem.
 
     What lies column by column is the transpose of what lies row by row, and (A · B)ᵀ = Bᵀ · Aᵀ: the
-    library's B is torch's first factor, n by k, its A the second one, k by m. Steps that are not
-    told are those of matrices without gaps.
+    library's B is torch's first factor, n by k, its A the second one, k by m. Unknown strides are
+    those of matrices without gaps.
     """
     m, n, k = gemm.m, gemm.n, gemm.k
     batch = 1 if gemm.batch is None else gemm.batch
@@ -472,7 +476,7 @@ def problem_of_gemm(gemm: Gemm) -> Problem:
         raise NotAProblem("a bias on a batch of products")
     gaps = (lda, ldb) != (a_rows, b_rows)
     if gaps and (gemm.stride_a is None or gemm.stride_b is None):
-        raise NotAProblem("a batch of matrices with gaps, whose distance is not told")
+        raise NotAProblem("a batch of matrices with gaps, whose distance is unknown")
     between_a = lda * (m if gemm.trans_a else k) if gemm.stride_a is None else gemm.stride_a
     between_b = ldb * (k if gemm.trans_b else n) if gemm.stride_b is None else gemm.stride_b
     if max(between_a, between_b) > _LARGEST:
@@ -482,12 +486,12 @@ def problem_of_gemm(gemm: Gemm) -> Problem:
     return _problem(gemm, "bmm", shapes, steps)
 
 
-def _step(told: int | None, rows: int) -> int:
-    if told is None:
+def _step(leading: int | None, rows: int) -> int:
+    if leading is None:
         return rows
-    if not rows <= told <= _LARGEST:
+    if not rows <= leading <= _LARGEST:
         raise NotAProblem("a leading dimension that its matrix cannot have")
-    return told
+    return leading
 
 
 def _problem(gemm: Gemm, op: str, shapes: tuple[Shape, ...], steps: tuple[Shape, ...]) -> Problem:

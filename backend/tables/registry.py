@@ -22,9 +22,9 @@ TUNERS = (
     ladder.MOE,
     ladder.AITER_TRITON,
 )
-"""The first that knows a file has written it."""
+"""The first tuner that recognises a file has written it."""
 HEAD = 16 << 10
-"""Bytes that are enough to tell."""
+"""Bytes that are enough to recognise a tuner."""
 _BY_NAME = {tuner.name: tuner for tuner in TUNERS}
 
 
@@ -48,7 +48,7 @@ def tuner_named(name: str) -> Tuner:
 
 
 def problem_of_entry(table: Table, entry: Entry) -> Problem:
-    """What an entry is to torch. Raises NotAProblem."""
+    """Return the problem of torch that an entry solves. Raises NotAProblem."""
     return _BY_NAME[table.tuner].problem(entry)
 
 
@@ -61,7 +61,7 @@ class TableDamaged(CacheUnreadable):
 
 
 def tuner_at(path: Path) -> Tuner | None:
-    """Whose table the file is, as its beginning tells; None for none. Raises CacheUnreadable."""
+    """Return the tuner of the file by its beginning; None for no table. Raises CacheUnreadable."""
     return sniff(read_head(path, HEAD), str(path))
 
 

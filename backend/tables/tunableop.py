@@ -6,15 +6,14 @@ validators, and untuned ones, `op_sig,params_sig` a line.
     GemmStridedBatchedTunableOp_float_NN,nn_64_32_16_B_8_ld_64_16_64
 
 What they say is read as `torch.cuda.tunable` does, which builds the products again to tune them.
-Older releases of PyTorch leave out `ld`; with PYTORCH_TUNABLEOP_BLAS_LOG a `BLAS_PARAMS: ...`
-stands behind a row.
+Older releases of PyTorch leave out `ld`; with PYTORCH_TUNABLEOP_BLAS_LOG a row ends in
+`BLAS_PARAMS: ...`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
 from typing import NamedTuple
 
 from backend.errors import brief
@@ -48,7 +47,7 @@ _BEGINS = re.compile(rb"^(?:[A-Za-z0-9]{1,40}TunableOp_|Validator,)", re.MULTILI
 _BLAS = b"BLAS_PARAMS:"
 _VALIDATORS = re.compile(rb"^(?:\xef\xbb\xbf)?Validator,", re.MULTILINE)
 _RESULT = re.compile(rb"TunableOp_[^,\n]*,[^,\n]*,(?!BLAS_PARAMS:)")
-"""What no untuned list of PyTorch's has."""
+"""Text that no untuned list of PyTorch has."""
 _TIMED = re.compile(rb"TunableOp_[^,\n]*,[^,\n]*,[^,\n]+,[^,\n]*\d")
 _OPS = {
     "GemmTunableOp": "mm",
@@ -90,21 +89,19 @@ _SCALED_PARAMS = re.compile(
 class TunableOpReader(Lines):
     """The lines of one file."""
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", head: bytes = b"") -> None:
+        super().__init__(path, head)
         self._facts: list[tuple[str, str]] = []
         self._device = TableDevice()
-        self._results = self._timed = False
-        self._untuned = "untuned" in PurePath(path).name  # as PyTorch calls its lists
+        self._untuned = "untuned" in self._name  # as PyTorch calls its lists
+        validators = not self._untuned and _VALIDATORS.search(self._head) is not None
+        self._results = validators or _RESULT.search(self._head) is not None
+        self._timed = self._results and _TIMED.search(self._head) is not None
 
     @property
     def facts(self) -> Fields:
         """The validators."""
         return tuple(self._facts)
-
-    def look_ahead(self, data: bytes) -> None:
-        validators = not self._untuned and _VALIDATORS.search(data) is not None
-        self._results = validators or _RESULT.search(data) is not None
-        self._timed = self._results and _TIMED.search(data) is not None
 
     def take(self, line: bytes, number: int) -> bool:
         cells = line.split(b",", 4)
@@ -127,8 +124,10 @@ class TunableOpReader(Lines):
         raise NotARow(NOT_ITS_FORM)
 
     def _is_torn(self, line: bytes, cells: Sequence[bytes]) -> bool:
-        """Whether a row ends early, or the next one is behind what is left of it. Beside rows that
-        have a time one without it is cut, and so may be the word that is its last one."""
+        """Whether a row ends early, or is followed by the next one on its line.
+
+        Beside rows with a time, a row without one is cut, and its last word may be cut, too.
+        """
         if line.count(b"TunableOp_") > 1:
             return True
         if len(cells) == 2 or cells[2].startswith(_BLAS):
@@ -177,32 +176,36 @@ def _text(line: bytes) -> str:
 
 
 def is_of_layout(solution: str, op: str) -> bool:
-    """Whether an op may have the solution: a name that tells another layout than the op's is none
-    of its, and PyTorch ends the program that asks for it."""
-    found = _LAYOUT.match(solution)
-    return found is None or op.endswith(f"_{found[1]}")
+    """Whether an op may have the solution.
+
+    A solution for another layout than the op's ends the program that looks it up.
+    """
+    match = _LAYOUT.match(solution)
+    return match is None or op.endswith(f"_{match[1]}")
 
 
 def _scaled(op: str, params: str) -> Problem:
-    """A product of fp8 with scales, in torch's order: the first type is that of torch's first
-    factor. Scales of rows are told (`rw`), others are one number, for which PyTorch's own tuner
-    takes a tensor without dimensions."""
-    named, told = _SCALED_OP.fullmatch(op), _SCALED_PARAMS.fullmatch(params.strip())
-    if told is None and _PARAMS.fullmatch(params.strip()):
+    """Return a product of fp8 with scales, in torch's order of the factors.
+
+    Scales of rows are marked `rw`; other scales are one number, for which PyTorch's own tuner uses
+    a tensor without dimensions.
+    """
+    named, sizes = _SCALED_OP.fullmatch(op), _SCALED_PARAMS.fullmatch(params.strip())
+    if sizes is None and _PARAMS.fullmatch(params.strip()):
         raise NotAProblem(UNSCALED)
-    if named is None or told is None:
+    if named is None or sizes is None:
         raise NotAProblem(NOT_ITS_FORM)
     for name in (named[1], named[2]):
         if name not in _FP8:
             raise unknown_problem("the type", name)
-    if named[3] not in _RESULTS or told[3] not in (*_RESULTS, "None"):
-        raise unknown_problem("the type", named[3] if named[3] not in _RESULTS else told[3])
-    product = product_of(f"GemmTunableOp_Half_{named[4]}", told[1])
+    if named[3] not in _RESULTS or sizes[3] not in (*_RESULTS, "None"):
+        raise unknown_problem("the type", named[3] if named[3] not in _RESULTS else sizes[3])
+    product = product_of(f"GemmTunableOp_Half_{named[4]}", sizes[1])
     plain = problem_of_gemm(product)
-    rows = told[2] == "1"
+    rows = sizes[2] == "1"
     scales = ((product.n, 1), (1, product.m)) if rows else ((), ())
     steps = ((1, 1), (product.m, 1)) if rows else ((), ())
-    bias = told[3] != "None"
+    bias = sizes[3] != "None"
     return Problem(
         "scaled_mm",
         (*plain.shapes, *scales, *(((product.m,),) if bias else ())),
@@ -210,14 +213,14 @@ def _scaled(op: str, params: str) -> Problem:
         (
             *(f"torch.{_FP8[name]}" for name in (named[1], named[2])),
             *("torch.float32", "torch.float32"),
-            *((f"torch.{_RESULTS[told[3]]}",) if bias else ()),
+            *((f"torch.{_RESULTS[sizes[3]]}",) if bias else ()),
         ),
         options=(("out_dtype", (_RESULTS[named[3]],)),),
     )
 
 
 def product_of(op: str, params: str) -> Gemm:
-    """What two signatures ask a BLAS library for. Raises NotAProblem."""
+    """Return the product of two signatures. Raises NotAProblem."""
     kind, _, behind = op.partition("_")
     if not kind.endswith("TunableOp"):
         raise NotAProblem(NOT_ITS_FORM)
@@ -228,17 +231,17 @@ def product_of(op: str, params: str) -> Gemm:
     type, _, layout = behind.rpartition("_")
     if type not in _TYPES:
         raise unknown_problem("the type", type)
-    found = _PARAMS.fullmatch(params.strip())
-    if found is None or (found[1] + found[2]).upper() != layout:
+    match = _PARAMS.fullmatch(params.strip())
+    if match is None or (match[1] + match[2]).upper() != layout:
         raise NotAProblem(NOT_ITS_FORM)
-    if (found[6] is not None) is not (_OPS[kind] == "bmm"):
+    if (match[6] is not None) is not (_OPS[kind] == "bmm"):
         raise NotAProblem(NOT_ITS_FORM)
-    m, n, k = (int(found[at]) for at in (3, 4, 5))
-    batch, lda, ldb = (None if found[at] is None else int(found[at]) for at in (6, 7, 8))
+    m, n, k = (int(match[at]) for at in (3, 4, 5))
+    batch, lda, ldb = (None if match[at] is None else int(match[at]) for at in (6, 7, 8))
     dtype, precision = _TYPES[type]
     return Gemm(
-        trans_a=found[1] == "t",
-        trans_b=found[2] == "t",
+        trans_a=match[1] == "t",
+        trans_b=match[2] == "t",
         m=m,
         n=n,
         k=k,
@@ -263,7 +266,7 @@ def _knows(head: bytes, name: str) -> bool:
 
 
 def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> bytes:
-    """What PyTorch reads as the time of a row it never compares: `atof`, which takes `nan`."""
+    """The time that PyTorch reads for a row that it never compares; its `atof` accepts `nan`."""
     model.check_names(values, _NAMES)
     op, params, *rest = text.split(b",")
     if len(rest) < 2 or rest[0].startswith(_BLAS):
@@ -279,15 +282,15 @@ def _edit(columns: Sequence[str], text: bytes, values: Mapping[str, str]) -> byt
         )
     if "ms" in values:
         model.editable_time("ms", values["ms"])
-    told = [cell.decode("utf-8", "surrogateescape") for cell in rest[:2]]
-    new = model.with_cells(told, _NAMES, values, ("ms",))
+    cells = [cell.decode("utf-8", "surrogateescape") for cell in rest[:2]]
+    new = model.with_cells(cells, _NAMES, values, ("ms",))
     written = (cell.encode("utf-8", "surrogateescape") for cell in new)
     return b",".join((op, params, *written, *rest[2:]))
 
 
 def _values(entry: Entry) -> dict[str, str]:
-    told = {"solution": entry.solution}
-    return told if entry.ms is None else told | {"ms": repr(entry.ms)}
+    columns = {"solution": entry.solution}
+    return columns if entry.ms is None else columns | {"ms": repr(entry.ms)}
 
 
 _EDITING = Editing(_values, _edit, bare="solution", first=True)
@@ -301,7 +304,7 @@ _VALUE = re.compile(r"[!-~](?:[ -~]{0,298}[!-~])?")
 
 
 class TunedRow(NamedTuple):
-    """What was taken for a product, and how long it took."""
+    """The solution of a product, and its time."""
 
     op: str
     params: str
@@ -332,8 +335,10 @@ def check_row(row: TunedRow) -> None:
 
 
 def keys_in(data: bytes, validators: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-    """The products that a file of results has, which these `validators` stand above; none of an
-    empty one. Raises NotMergeable for any other file."""
+    """Return the products of a file of results with these `validators`; none for an empty file.
+
+    Raises NotMergeable for any other file.
+    """
     return frozenset(_taken(_table(data, validators))) if data else frozenset()
 
 
@@ -362,7 +367,7 @@ def merged(
 
 
 def _line(row: TunedRow) -> bytes:
-    """As PyTorch writes a row: six digits of a time."""
+    """Return a row as PyTorch writes it, with six digits of the time."""
     return f"{row.op},{row.params},{row.solution},{row.ms:g}\n".encode()
 
 
@@ -379,17 +384,17 @@ def _table(data: bytes, validators: Mapping[str, str]) -> Table:
         raise NotMergeable("it is no file of TunableOp's results")
     if data.startswith(BOM) or b"\r" in data:
         raise NotMergeable("PyTorch ignores it, for its line ends or its byte order mark")
-    table = table_of(TUNER.name, TunableOpReader(), data, "")
+    table = table_of(TUNER.name, TunableOpReader(head=data), data, "")
     there = dict(table.facts)  # of two of one name PyTorch takes the last
     for name in sorted({*there, *validators}):
         if there.get(name) != validators.get(name):
-            told, here = there.get(name, "not told"), validators.get(name, "not told")
-            raise NotMergeable(f"its {brief(name, 60)} is {brief(told, 80)}, here it is {here}")
+            theirs, here = there.get(name, "missing"), validators.get(name, "missing")
+            raise NotMergeable(f"its {brief(name, 60)} is {brief(theirs, 80)}, here it is {here}")
     return table
 
 
 def _taken(table: Table) -> dict[tuple[str, str], Entry]:
-    """Of several rows of a product PyTorch takes the first."""
+    """Return the entry of each product; of several rows PyTorch uses the first."""
     taken: dict[tuple[str, str], Entry] = {}
     for entry in table.entries:
         if entry.solution:
@@ -400,7 +405,7 @@ def _taken(table: Table) -> dict[tuple[str, str], Entry]:
 def _check(validators: Mapping[str, str]) -> None:
     """Raises NotMergeable."""
     if "PT_VERSION" not in validators:
-        raise NotMergeable("PyTorch tells no validators of its own")
+        raise NotMergeable("PyTorch has no validators of its own")
     for name, value in validators.items():
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
             raise NotMergeable(f"{brief(f'{name},{value}', 200)!r} is no validator")

@@ -1,8 +1,8 @@
-"""Instances of a library of device GEMMs in headers, Composable Kernel's universal GEMM: which of
-them fit a product, and a source that calls one.
+"""Instances of Composable Kernel's universal GEMM, a header library of device GEMMs: which of them
+fit a product, and a source that calls one.
 
 An instance is a C++ type whose parameters `ck4inductor` lists, one object each: its attributes, in
-their order, are the parameters. Names and meaning are those of `DeviceGemmMultiD_Xdl_CShuffle_V3`.
+order, are the parameters. Names and meaning are those of `DeviceGemmMultiD_Xdl_CShuffle_V3`.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from backend.counted import counted
 from backend.errors import ConfigError
 from backend.templates.operand import LARGEST_SIZE, DType, Expr, Operand
 from backend.templates.problem import GemmProblem, contiguous_dim, leading_stride
-from backend.templates.rendering import RUNTIME_ARGS, Rendered, TemplateKernel, environment
+from backend.templates.rendering import RUNTIME_ARGS, Rendered, TemplateKernel, jinja_environment
 
 TYPES: dict[DType, str] = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}
-"""What an instance calls the type of a factor."""
+"""The type of a factor in an instance."""
 
 Field = tuple[str, Any]
 
-_TOLD = (
+_IN_DESCRIPTION = (
     *("block_size", "m_per_block", "n_per_block", "k_per_block", "a_k1", "b_k1"),
     *("m_per_xdl", "n_per_xdl", "m_xdl_per_wave", "n_xdl_per_wave"),
     *("gemm_specialization", "block_gemm_pipeline_scheduler", "block_gemm_pipeline_version"),
 )
-"""The parameters that the description of a choice has; the source has all."""
+"""The parameters in a choice's description; the source has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class CkConfig:
-    """One instance. It may split K into parts, a runtime argument; none is offered so."""
+    """An instance. It could split K into parts, a runtime argument, but none is offered so."""
 
     fields: tuple[Field, ...]
     split_k: ClassVar[int] = 1
 
     @classmethod
     def of(cls, operation: Any) -> CkConfig:
-        """From one of ck4inductor's operations. Raises ConfigError for what is none."""
+        """Convert one of ck4inductor's operations. Raises ConfigError for other objects."""
         if not dataclasses.is_dataclass(operation):
-            raise ConfigError(f"{type(operation).__name__} does not tell an instance's parameters")
+            raise ConfigError(f"{type(operation).__name__} does not list an instance's parameters")
         names = [field.name for field in dataclasses.fields(operation)]
         values = [getattr(operation, name) for name in names]
         config = cls(tuple(zip(names, map(_frozen, values), strict=True)))
-        missing = sorted({*_TOLD, *_NEEDED} - {*names})
+        missing = sorted({*_IN_DESCRIPTION, *_NEEDED} - {*names})
         if missing:
             raise ConfigError(f"an instance without {', '.join(missing)}")
         return config
@@ -56,9 +56,9 @@ class CkConfig:
 
     @property
     def description(self) -> str:
-        """`KEY=VALUE, ...`; of names with a scope, the last part."""
-        told = [f"{name.upper()}={str(self[name]).rpartition(':')[2]}" for name in _TOLD]
-        return ", ".join([*told, f"SPLIT_K={self.split_k}"])
+        """`KEY=VALUE, ...`; of scoped names, the last part."""
+        parts = [f"{name.upper()}={str(self[name]).rpartition(':')[2]}" for name in _IN_DESCRIPTION]
+        return ", ".join([*parts, f"SPLIT_K={self.split_k}"])
 
     @property
     def parameters(self) -> list[str]:
@@ -87,8 +87,8 @@ def _parameter(name: str, value: Any) -> str:
 
 
 def ck_configs(operations: Iterable[Any], problem: GemmProblem, most: int) -> list[CkConfig]:
-    """Up to `most` of the instances that fit, spread over their list, whose neighbours are alike.
-    Raises ConfigError for an operation that tells no parameters."""
+    """Return up to `most` of the instances that fit, spread over their list, in which neighbours
+    are similar. Raises ConfigError for an operation that lists no parameters."""
     configs = map(CkConfig.of, operations)
     fitting = [config for config in configs if ck_defect(config, problem) is None]
     count = min(most, len(fitting))
@@ -96,7 +96,7 @@ def ck_configs(operations: Iterable[Any], problem: GemmProblem, most: int) -> li
 
 
 def ck_defect(config: CkConfig, problem: GemmProblem) -> str | None:
-    """Why an instance does not compute a problem, in one line; None if it does."""
+    """Return why an instance does not compute a problem, in one line; None if it does."""
     return next(_defects(config, problem), None)
 
 
@@ -113,7 +113,7 @@ def _defects(config: CkConfig, problem: GemmProblem) -> Iterator[str]:
     for dim, size in zip("MNK", (problem.m, problem.n, problem.k), strict=True):
         pads = padded.endswith("Padding") and dim in padded.removesuffix("Padding")
         if not pads and not _divides(config[f"{dim.lower()}_per_block"], size):
-            yield f"{dim} = {size} is no multiple of what a block computes"
+            yield f"{dim} = {size} is not a multiple of what a block computes"
     operands = (("a", problem.a), ("b", problem.b), ("c", problem.out))
     for side, operand in operands:
         yield from _operand_defects(config, side, operand)
@@ -122,7 +122,7 @@ def _defects(config: CkConfig, problem: GemmProblem) -> Iterator[str]:
 def _operand_defects(config: CkConfig, side: str, operand: Operand) -> Iterator[str]:
     if config[f"{side}_element_dtype"] != TYPES.get(operand.dtype):
         yield f"{operand.name} is {operand.dtype}"
-    if config[f"{side}_layout"] != layout_of(operand):
+    if config[f"{side}_layout"] != ck_layout(operand):
         yield f"{operand.name} lies the other way round"
     name = {"c": "c_shuffle_block_transfer_scalar_per_vector_n_per_block"}.get(
         side, f"{side}_block_transfer_src_scalar_per_vector"
@@ -134,13 +134,13 @@ def _operand_defects(config: CkConfig, side: str, operand: Operand) -> Iterator[
         yield f"{operand.name} cannot be read {counted(width, 'element')} at once"
 
 
-def layout_of(operand: Operand) -> str:
-    """As an instance calls it."""
+def ck_layout(operand: Operand) -> str:
+    """Return an instance's name for the layout."""
     return "Row" if contiguous_dim(operand) == -1 else "Col"
 
 
 def _divides(number: int, expr: Expr) -> bool:
-    """Whether it is certain that `expr` is a multiple."""
+    """Return whether `expr` is certainly a multiple."""
     if isinstance(expr, int):
         return expr % number == 0
     return number == 1 or bool((expr % number).is_zero)
@@ -154,14 +154,14 @@ def render_ck(
     kernel: TemplateKernel | None = None,
     input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
-    """Render a source that calls an instance. `identity` names the headers and the language in it.
-    No instance takes a workspace: parts of K are added in the result. Raises ConfigError where the
+    """Render a source that calls an instance. `identity` represents the headers and the language.
+    No instance takes a workspace: parts of K are added in the result. Raises ConfigError if the
     instance does not fit the problem."""
     if (defect := ck_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
     kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
     source = (
-        environment()
+        jinja_environment()
         .get_template("ck.hip.jinja")
         .render(
             kernel=kernel,

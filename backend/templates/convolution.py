@@ -1,12 +1,12 @@
-"""A convolution as a product of matrices: its left factor is gathered from the image where it is
-loaded, and is in no memory.
+"""A convolution as a product of matrices: its left factor is gathered from the image while loading,
+and is never in memory.
 
-A row of that factor is a place of the result, (image, row, column), and K goes over the points of
-the kernel and the channels. The right factor is the weight, each of whose filters lies in memory as
-one line of K. So everything that is known of a product holds, but for the loads on one side.
+A row of that factor is a position of the result, (image, row, column), and K goes over the points
+of the kernel and the channels. The right factor is the weight, in which each filter is contiguous
+as one line of K. So everything about products applies, except for the loads on one side.
 
-A direct convolution multiplies from LDS: a block brings what its places see of the image there
-once, with the weights of its filters. Its rules are here too.
+A direct convolution multiplies from LDS: a block copies the part of the image that its positions
+see once, with the weights of its filters. Its rules are also here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal
 import sympy
 
 from backend.errors import UnsupportedProblemError
-from backend.model.options import Options, numbers
+from backend.model.options import Options, convolution_numbers
 from backend.templates.config import UNITS, DirectConfig, GemmConfig
 from backend.templates.operand import (
     LARGEST_SIZE,
@@ -33,16 +33,16 @@ from backend.templates.operand import (
 from backend.templates.problem import Activation, GemmProblem, canonical
 
 Order = Literal["rsc", "crs"]
-"""What K goes over, the slowest first: row `r` and column `s` of the kernel, channel `c`."""
+"""The order of K, slowest first: row `r` and column `s` of the kernel, channel `c`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How the kernel goes over the image: pairs are (rows, columns). `image` is N x C x H x W,
+    """How the kernel moves over the image: pairs are (rows, columns). `image` is N x C x H x W,
     `channels` and `filters` are those of one group; `places` are the rows and columns of a result.
 
-    `whole` says that a batch of the product is a group, whose rows go on from one image to the
-    next; else it is an image. A joined one has no batch: columns are the filters of all groups.
+    With `whole`, a batch of the product is a group, whose rows continue from one image to the next;
+    else it is an image. A joined convolution has no batch: columns are the filters of all groups.
     """
 
     image: Operand
@@ -58,7 +58,7 @@ class Window:
 
     @property
     def reach(self) -> Expr:
-        """Elements from the first to beyond the last that a place of the result may see."""
+        """The number of elements from the first to the last that a position may see."""
         n, _, h, w = self.image.strides
         high, wide = (
             size + 2 * p for size, p in zip(self.image.sizes[2:], self.padding, strict=True)
@@ -66,7 +66,7 @@ class Window:
         return self.image.sizes[0] * n + high * h + wide * w
 
     def size_args(self) -> tuple[SizeArg, ...]:
-        """What the loads have to know of the image and of the result's places."""
+        """The arguments about the image and the result's positions that loads need."""
         image = zip(("image_n", "image_c", "image_h", "image_w"), self.image.strides, strict=True)
         sizes = zip(("height", "width"), self.image.sizes[2:], strict=True)
         places = zip(("out_height", "out_width"), self.places, strict=True)
@@ -78,8 +78,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ConvProblem(GemmProblem):
-    """The product that a convolution is. The strides of `a` tell only which of its dimensions is
-    loaded side by side, and how many elements at once; `window` tells where they lie."""
+    """The product that a convolution is. The strides of `a` only show which of its dimensions is
+    contiguous, and how many elements are loaded at once; `window` has their locations."""
 
     window: Window | None = None
 
@@ -89,14 +89,15 @@ class ConvProblem(GemmProblem):
 
 
 _GRID, _REDUCED = 0xFFFFFFFF, 4
-"""Threads of a launch that AMD can count, and the elements that one of them adds up."""
+"""The maximum threads of a launch on AMD, and the elements that one thread adds up."""
 
 
 def one_launch(
     problem: GemmProblem, config: GemmConfig | DirectConfig
 ) -> tuple[tuple[Expr, int], ...]:
-    """Up to where one launch has it all: images do not lie as the lines of a matrix do, so no part
-    of them can be left for a second one. A pipeline counts places of an image in vectors."""
+    """Return the limits of a single launch: images are not contiguous like the lines of a
+    matrix, so no part can be left for a second launch. A pipeline counts positions of an image
+    in vectors."""
     rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
     if isinstance(config, DirectConfig):
         assert isinstance(problem, ConvProblem) and problem.window is not None
@@ -127,34 +128,34 @@ def convolution_problem(
     activation: Activation = "none",
     joined: bool = False,
 ) -> ConvProblem:
-    """`out` (N, O, P, Q) of `image` (N, C, H, W) and `weight` (O, C / groups, R, S).
+    """Build `out` (N, O, P, Q) of `image` (N, C, H, W) and `weight` (O, C / groups, R, S).
 
     With `joined` the filters of all groups are columns of one product, each of which sees the
-    channels of its own group: what the direct convolution takes. Raises UnsupportedProblemError
-    for other than two spatial dimensions, for weights whose filters are no lines, and for results
-    that are no matrices.
+    channels of its own group, as the direct convolution requires. Raises UnsupportedProblemError
+    for other than two spatial dimensions, for weights whose filters are not contiguous, and for
+    results that are not matrices.
     """
-    given = numbers(options)
+    values = convolution_numbers(options)
     for name in ("transposed", "output_padding"):
-        if any(given.get(name, (0,))):
+        if any(values.get(name, (0,))):
             raise UnsupportedProblemError(f"a convolution with {name}")
     if not len(image.sizes) == len(weight.sizes) == len(out.sizes) == 4:
         raise UnsupportedProblemError("a convolution of other than two dimensions")
-    (groups,) = given.get("groups", (1,))
+    (groups,) = values.get("groups", (1,))
     filters, channels, *kernel = (_number(weight, size) for size in weight.sizes)
     order, line = _filters(weight)
     whole = _merged(out, (0, 2, 3))
     places = whole if whole is not None else _merged(out, (2, 3))
     if places is None:
-        raise UnsupportedProblemError(f"out: its places are no line (strides {out.strides})")
+        raise UnsupportedProblemError(f"out: its places are not contiguous (strides {out.strides})")
     if whole is None and (joined or groups > 1):
         raise UnsupportedProblemError("groups of several images whose channels are not last")
     window = Window(
         image,
         (kernel[0], kernel[1]),
-        _pair(given.get("stride", (1,))),
-        _pair(given.get("padding", (0,))),
-        _pair(given.get("dilation", (1,))),
+        _pair(values.get("stride", (1,))),
+        _pair(values.get("padding", (0,))),
+        _pair(values.get("dilation", (1,))),
         channels,
         filters // groups,
         (out.sizes[2], out.sizes[3]),
@@ -202,12 +203,12 @@ def _number(operand: Operand, size: Expr) -> int:
 
 
 def _pair(numbers: Sequence[int]) -> tuple[int, int]:
-    """One number stands for both dimensions."""
+    """Return a pair; a single number applies to both dimensions."""
     return numbers[0], numbers[-1]
 
 
 def _merged(operand: Operand, dims: Sequence[int]) -> Expr | None:
-    """The stride of the one dimension that these are together; None if they lie otherwise."""
+    """Return the stride of these dimensions merged into one; None if they cannot be merged."""
     inner: Expr | None = None
     extent: Expr = 1
     for dim in reversed(dims):
@@ -224,19 +225,19 @@ def _merged(operand: Operand, dims: Sequence[int]) -> Expr | None:
 
 
 def _filters(weight: Operand) -> tuple[Order, Expr]:
-    """In which order a filter lies in memory, and the distance of two filters."""
+    """Return the order of a filter in memory, and the distance between filters."""
     orders: tuple[tuple[Order, tuple[int, ...]], ...] = (("rsc", (2, 3, 1)), ("crs", (1, 2, 3)))
     for order, dims in orders:
         if (step := _merged(weight, dims)) is not None and is_number(step, 1):
             return order, weight.strides[0]
     raise UnsupportedProblemError(
-        f"{weight.name}: its filters are no lines (strides {weight.strides})"
+        f"{weight.name}: its filters are not contiguous (strides {weight.strides})"
     )
 
 
 def _gathered(image: Operand, channels: int, order: Order) -> tuple[Expr, Expr]:
-    """The strides that stand for the gathered factor's: by K, as many elements at once as lie side
-    by side in a pixel, where those are channels; else by rows, one at a time."""
+    """Return strides that represent the gathered factor: along K, with vectors of contiguous
+    channels of a pixel, if there are any; else along rows, one element at a time."""
     n, c, h, w = image.strides
     vector = vector_width(image, (n, h, w, channels))
     if order == "rsc" and is_number(c, 1) and vector > 1:
@@ -245,7 +246,7 @@ def _gathered(image: Operand, channels: int, order: Order) -> tuple[Expr, Expr]:
 
 
 def _pixels(image: Operand) -> tuple[Expr, Expr]:
-    """As `_gathered`, of the channels of all groups."""
+    """Do what `_gathered` does, for the channels of all groups."""
     n, c, h, w = image.strides
     vector = vector_width(image, (n, h, w)) if is_number(c, 1) else 1
     return (vector, 1) if vector > 1 else (1, _ODD)
@@ -256,7 +257,7 @@ _ODD = 3
 
 
 SIDE = 16
-"""Places, filters and channels of a matrix tile."""
+"""Positions, filters and channels of a matrix tile."""
 
 
 def direct_defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
@@ -274,19 +275,19 @@ def direct_defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
     if config.unit != "fma":
         yield from _unit_defects(config, problem)
     elif config.tile_w % config.each:
-        yield "a line of the tile is no multiple of a thread's places"
+        yield "a line of the tile is not a multiple of a thread's places"
     elif not whole_groups(config.run, window) or config.cols % config.run:
         yield "a thread's filters are whole groups, or a part of one"
     elif config.run & (config.run - 1):
-        yield "run is no power of two"
+        yield "run is not a power of two"
     if not whole_groups(config.cols, window):
         yield "a block's filters are whole groups, or a part of one"
     elif held(config, window) % config.vec_a:
-        yield "vec_a: a block's channels are no multiple of it"
+        yield "vec_a: a block's channels are not a multiple"
     for name, width, most in (
         ("vec_a", config.vec_a, form.left.vector),
         ("vec_b", config.vec_b, neighbours(window, form.right.vector)),
-        ("vec_c", config.vec_c, min(form.out_vector, run_of(config))),
+        ("vec_c", config.vec_c, min(form.out_vector, direct_run(config))),
     ):
         if width < 1 or width & (width - 1) or width > most:
             yield f"{name}: a power of two up to {most}"
@@ -301,13 +302,13 @@ def _unit_defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
     if config.unit == "wgmma" or (unit.m, unit.k(item)) != (SIDE, SIDE) or SIDE % unit.n:
         yield f"{config.unit}: matrix tiles have 16 places, 16 filters and 16 channels"
     if config.tile_h * config.tile_w % (SIDE * config.each):
-        yield "the tile is no multiple of a wave's places"
+        yield "the tile is not a multiple of a wave's places"
     if config.cols % SIDE or not whole_groups(SIDE, window):
         yield "16 filters are whole groups, or a part of one"
         return
     seen = seen_by(SIDE, window)
     if SIDE % seen and seen % SIDE:
-        yield "the channels that 16 filters see are no multiple of 16, nor a divisor"
+        yield "the channels that 16 filters see are neither a multiple nor a divisor of 16"
 
 
 def window_of(problem: GemmProblem) -> Window:
@@ -316,7 +317,7 @@ def window_of(problem: GemmProblem) -> Window:
 
 
 def neighbours(window: Window, vector: int) -> int:
-    """Channels of a point of a filter that are loaded at once, where `vector` elements are."""
+    """Return the channels of a filter's point loaded at once, with `vector` elements per load."""
     while vector > 1 and (window.order != "rsc" or window.channels % vector):
         vector //= 2
     return vector
@@ -327,32 +328,32 @@ def whole_groups(filters: int, window: Window) -> bool:
 
 
 def seen_by(filters: int, window: Window) -> int:
-    """Channels that so many neighbouring filters see, which are whole groups or a part of one."""
+    """Return the channels that `filters` neighbouring filters see: whole groups, or part of one."""
     return window.channels * max(1, filters // window.filters)
 
 
-def run_of(config: DirectConfig) -> int:
-    """Neighbouring columns of the result that a lane stores."""
+def direct_run(config: DirectConfig) -> int:
+    """Return the neighbouring columns of the result that a lane stores."""
     unit = UNITS.get(config.unit)
     return config.run if unit is None else unit.run * (SIDE // unit.n)
 
 
 def held(config: DirectConfig, window: Window) -> int:
-    """Channels of a pixel in LDS."""
+    """Return the channels of a pixel in LDS."""
     seen = seen_by(config.cols, window)
     return seen if config.unit == "fma" else max(SIDE, seen)
 
 
 def halo(config: DirectConfig, window: Window) -> tuple[int, int]:
-    """Rows and columns of the image that a block's places see."""
+    """Return the rows and columns of the image that a block's positions see."""
     tile = (config.tile_h, config.tile_w)
     sizes = zip(tile, window.stride, window.kernel, window.dilation, strict=True)
     high, wide = ((n - 1) * step + (size - 1) * apart + 1 for n, step, size, apart in sizes)
     return high, wide
 
 
-def lds_bytes(config: DirectConfig, problem: GemmProblem) -> int:
-    """Of a block, exactly: the image, then the weights."""
+def direct_lds_bytes(config: DirectConfig, problem: GemmProblem) -> int:
+    """Return the exact LDS bytes of a block: the image, then the weights."""
     window, item = window_of(problem), problem.a.item_bytes
     points, (high, wide) = window.kernel[0] * window.kernel[1], halo(config, window)
     pixel = held(config, window)
@@ -367,7 +368,7 @@ def lds_bytes(config: DirectConfig, problem: GemmProblem) -> int:
 
 
 def values(config: DirectConfig, problem: GemmProblem, wave: int) -> int:
-    """Registers of a thread, about, but for addresses: sums, weights, what is read of the image."""
+    """Estimate the registers of a thread without addresses: sums, weights, values of the image."""
     window = window_of(problem)
     if (unit := UNITS.get(config.unit)) is not None:
         sums = config.each * SIDE * SIDE // wave

@@ -1,13 +1,13 @@
-"""Pointwise expressions, which a kernel computes for each element, as steps; the functions that
-they may call; and their text in C++ and in Triton.
+"""Pointwise expressions that a kernel computes for each element, as steps; the functions that they
+may call; and their text in C++ and in Triton.
 
-A chain of steps knows nothing of torch, of a target or of a language. It is hashable: it is part of
-a kernel's source, so a part of the binary. Values are computed as Inductor does: what is narrower
-than fp32 is computed in fp32, and rounded only where the expression says so.
+A chain of steps is independent of torch, targets and languages. It is hashable, since it is part of
+a kernel's source and so of the binary. Values are computed as in Inductor: types narrower than fp32
+are computed in fp32, and rounded only where the expression says so.
 
-Names of functions are those of Inductor's `ops`. A function has a form for each kind of number that
-it takes: `float` is fp32, `double` fp64, `int` any integer type, `bool`. What has no form here, or
-none in the language that is asked for, is not fused.
+Names of functions are those of Inductor's `ops`. A function has a form for each kind of argument:
+`float` is fp32, `double` fp64, `int` any integer type, `bool`. An expression without a form here,
+or without one in the requested language, is not fused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CPP_VALUE: dict[str, str] = {
     "uint8": "uint8_t",
     "bool": "bool",
 }
-"""What a value is computed in -> its type in C++. Floats that are narrower are computed in fp32."""
+"""The C++ type in which a value is computed. Narrower floats are computed in fp32."""
 
 TRITON_VALUE: dict[str, str] = {name: f"tl.{name}" for name in CPP_VALUE} | {"bool": "tl.int1"}
 NARROW: dict[str, str] = {
@@ -44,18 +44,18 @@ NARROW: dict[str, str] = {
     "float8_e5m2": "rt::e5m2",
     "float8_e5m2fnuz": "rt::e5m2fnuz",
 }
-"""Types in memory alone, and their names in C++."""
+"""The C++ names of types that exist only in memory."""
 TRITON_NARROW = ("float16", "bfloat16")
-"""Those that our kernels in Triton read and write."""
+"""The narrow types that our Triton kernels read and write."""
 
 
 def computed(dtype: str) -> str:
-    """What a tensor's elements are computed in."""
+    """Return the type in which a tensor's elements are computed."""
     return "float32" if dtype in NARROW else dtype
 
 
 def kind_of(dtype: str) -> Kind:
-    """The kind of a value. Raises KeyError for what is no value's dtype."""
+    """Return the kind of a value. Raises KeyError for another dtype."""
     floats: dict[str, Kind] = {"float32": "float", "float64": "double", "bool": "bool"}
     return floats[dtype] if dtype in floats else _INTEGERS[dtype]
 
@@ -65,15 +65,15 @@ _ORDER = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float6
 
 
 def promoted(first: str, second: str) -> str:
-    """The dtype of two operands together, as in torch."""
+    """Return the common dtype of two operands, as in torch."""
     if {first, second} == {"uint8", "int8"}:
         return "int16"
     return max(first, second, key=_ORDER.index)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """`arity` arguments are put into the text by their numbers. `triton` is empty where Triton has
+class FunctionForm:
+    """A function's texts; `arity` arguments are inserted by number. `triton` is empty if Triton has
     no short text for it. `result` is the dtype; empty if it is that of the arguments."""
 
     arity: int
@@ -86,82 +86,84 @@ def _both(text: str) -> tuple[str, str]:
     return text, text
 
 
-_FLOATS: dict[str, Form] = {
-    "add": Form(2, *_both("{0} + {1}")),
-    "sub": Form(2, *_both("{0} - {1}")),
-    "mul": Form(2, *_both("{0} * {1}")),
-    "truediv": Form(2, "rt::divide({0}, {1})", "{0} / {1}"),
-    "neg": Form(1, *_both("-{0}")),
-    "square": Form(1, *_both("{0} * {0}")),
-    "reciprocal": Form(1, "rt::divide(1, {0})", "1.0 / {0}"),
-    # NaN is not below 0, so it stays, which tl.maximum does not promise.
-    "relu": Form(1, "{0} < 0 ? 0 : {0}", "tl.where({0} < 0, 0.0, {0})"),
-    "abs": Form(1, "rt::abs({0})", "tl.abs({0})"),
-    "sign": Form(1, "rt::sign({0})"),
-    "maximum": Form(
+_FLOATS: dict[str, FunctionForm] = {
+    "add": FunctionForm(2, *_both("{0} + {1}")),
+    "sub": FunctionForm(2, *_both("{0} - {1}")),
+    "mul": FunctionForm(2, *_both("{0} * {1}")),
+    "truediv": FunctionForm(2, "rt::divide({0}, {1})", "{0} / {1}"),
+    "neg": FunctionForm(1, *_both("-{0}")),
+    "square": FunctionForm(1, *_both("{0} * {0}")),
+    "reciprocal": FunctionForm(1, "rt::divide(1, {0})", "1.0 / {0}"),
+    # NaN is not below 0, so it stays, which tl.maximum does not guarantee.
+    "relu": FunctionForm(1, "{0} < 0 ? 0 : {0}", "tl.where({0} < 0, 0.0, {0})"),
+    "abs": FunctionForm(1, "rt::abs({0})", "tl.abs({0})"),
+    "sign": FunctionForm(1, "rt::sign({0})"),
+    "maximum": FunctionForm(
         2, "rt::maximum({0}, {1})", "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"
     ),
-    "minimum": Form(
+    "minimum": FunctionForm(
         2, "rt::minimum({0}, {1})", "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"
     ),
-    "isnan": Form(1, *_both("{0} != {0}"), result="bool"),
-    "isinf": Form(1, "rt::is_inf({0})", 'tl.abs({0}) == float("inf")', "bool"),
+    "isnan": FunctionForm(1, *_both("{0} != {0}"), result="bool"),
+    "isinf": FunctionForm(1, "rt::is_inf({0})", 'tl.abs({0}) == float("inf")', "bool"),
 }
-"""Of fp32 and of fp64."""
+"""Forms of fp32 and fp64."""
 
-_FLOAT: dict[str, Form] = {
-    "fma": Form(3, "rt::fma({0}, {1}, {2})", "tl.fma({0}, {1}, {2})"),
-    "sqrt": Form(1, "rt::sqrt({0})", "tl.sqrt({0})"),
-    "rsqrt": Form(1, "rt::rsqrt({0})", "1.0 / tl.sqrt({0})"),
-    "exp": Form(1, "rt::exp({0})", "tl.exp({0})"),
-    "exp2": Form(1, "rt::exp2({0})", "tl.exp2({0})"),
-    "expm1": Form(1, "rt::expm1({0})"),
-    "log": Form(1, "rt::log({0})", "tl.log({0})"),
-    "log2": Form(1, "rt::log2({0})", "tl.log2({0})"),
-    "log10": Form(1, "rt::log({0}) * 0.4342944819f", "tl.log({0}) * 0.4342944819"),
-    "log1p": Form(1, "rt::log1p({0})"),
-    "erf": Form(1, "rt::erf({0})", "tl.erf({0})"),
-    # With the sign taken out the exponential cannot overflow.
-    "tanh": Form(
+_FLOAT: dict[str, FunctionForm] = {
+    "fma": FunctionForm(3, "rt::fma({0}, {1}, {2})", "tl.fma({0}, {1}, {2})"),
+    "sqrt": FunctionForm(1, "rt::sqrt({0})", "tl.sqrt({0})"),
+    "rsqrt": FunctionForm(1, "rt::rsqrt({0})", "1.0 / tl.sqrt({0})"),
+    "exp": FunctionForm(1, "rt::exp({0})", "tl.exp({0})"),
+    "exp2": FunctionForm(1, "rt::exp2({0})", "tl.exp2({0})"),
+    "expm1": FunctionForm(1, "rt::expm1({0})"),
+    "log": FunctionForm(1, "rt::log({0})", "tl.log({0})"),
+    "log2": FunctionForm(1, "rt::log2({0})", "tl.log2({0})"),
+    "log10": FunctionForm(1, "rt::log({0}) * 0.4342944819f", "tl.log({0}) * 0.4342944819"),
+    "log1p": FunctionForm(1, "rt::log1p({0})"),
+    "erf": FunctionForm(1, "rt::erf({0})", "tl.erf({0})"),
+    # Without the sign the exponential cannot overflow.
+    "tanh": FunctionForm(
         1,
         "rt::tanh({0})",
         "tl.where({0} < 0, -1.0, 1.0) * (1.0 - 2.0 / (tl.exp(2.0 * tl.abs({0})) + 1.0))",
     ),
-    "sigmoid": Form(1, "rt::sigmoid({0})", "1.0 / (1.0 + tl.exp(-{0}))"),
-    "silu": Form(1, "rt::silu({0})", "{0} / (1.0 + tl.exp(-{0}))"),
-    "gelu": Form(1, "rt::gelu({0})", "0.5 * {0} * (1.0 + tl.erf({0} * 0.7071067811865476))"),
+    "sigmoid": FunctionForm(1, "rt::sigmoid({0})", "1.0 / (1.0 + tl.exp(-{0}))"),
+    "silu": FunctionForm(1, "rt::silu({0})", "{0} / (1.0 + tl.exp(-{0}))"),
+    "gelu": FunctionForm(
+        1, "rt::gelu({0})", "0.5 * {0} * (1.0 + tl.erf({0} * 0.7071067811865476))"
+    ),
     # x * sigmoid(2 y) is 0.5 * x * (1 + tanh(y)).
-    "gelu_tanh": Form(
+    "gelu_tanh": FunctionForm(
         1,
         "rt::gelu_tanh({0})",
         "{0} / (1.0 + tl.exp(-1.5957691216057308 * ({0} + 0.044715 * {0} * {0} * {0})))",
     ),
-    "floor": Form(1, "rt::floor({0})", "tl.floor({0})"),
-    "ceil": Form(1, "rt::ceil({0})", "tl.ceil({0})"),
-    "trunc": Form(1, "rt::trunc({0})", "tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))"),
-    "round": Form(1, "rt::round_to_int({0})"),
-    "signbit": Form(1, "rt::signbit({0})", result="bool"),
-    "copysign": Form(2, "rt::copysign({0}, {1})"),
+    "floor": FunctionForm(1, "rt::floor({0})", "tl.floor({0})"),
+    "ceil": FunctionForm(1, "rt::ceil({0})", "tl.ceil({0})"),
+    "trunc": FunctionForm(1, "rt::trunc({0})", "tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))"),
+    "round": FunctionForm(1, "rt::round_to_int({0})"),
+    "signbit": FunctionForm(1, "rt::signbit({0})", result="bool"),
+    "copysign": FunctionForm(2, "rt::copysign({0}, {1})"),
 }
 
-_INTEGER: dict[str, Form] = {
-    # By way of unsigned numbers: those wrap around, as the tensors of torch do.
-    "add": Form(2, "rt::wrapping_add({0}, {1})", "{0} + {1}"),
-    "sub": Form(2, "rt::wrapping_sub({0}, {1})", "{0} - {1}"),
-    "mul": Form(2, "rt::wrapping_mul({0}, {1})", "{0} * {1}"),
-    "neg": Form(1, "rt::wrapping_neg({0})", "-{0}"),
-    "abs": Form(1, "{0} < 0 ? rt::wrapping_neg({0}) : {0}", "tl.abs({0})"),
-    "square": Form(1, "rt::wrapping_mul({0}, {0})", "{0} * {0}"),
-    "relu": Form(1, "{0} < 0 ? 0 : {0}", "tl.where({0} < 0, 0, {0})"),
-    "sign": Form(1, "({0} > 0) - ({0} < 0)"),
-    "maximum": Form(2, "{0} < {1} ? {1} : {0}", "tl.maximum({0}, {1})"),
-    "minimum": Form(2, "{0} < {1} ? {0} : {1}", "tl.minimum({0}, {1})"),
-    "bitwise_and": Form(2, *_both("{0} & {1}")),
-    "bitwise_or": Form(2, *_both("{0} | {1}")),
-    "bitwise_xor": Form(2, *_both("{0} ^ {1}")),
-    "bitwise_not": Form(1, *_both("~{0}")),
-    "bitwise_left_shift": Form(2, "rt::shift_left({0}, {1})"),
-    "bitwise_right_shift": Form(
+_INTEGER: dict[str, FunctionForm] = {
+    # Through unsigned numbers, which wrap around like torch's tensors.
+    "add": FunctionForm(2, "rt::wrapping_add({0}, {1})", "{0} + {1}"),
+    "sub": FunctionForm(2, "rt::wrapping_sub({0}, {1})", "{0} - {1}"),
+    "mul": FunctionForm(2, "rt::wrapping_mul({0}, {1})", "{0} * {1}"),
+    "neg": FunctionForm(1, "rt::wrapping_neg({0})", "-{0}"),
+    "abs": FunctionForm(1, "{0} < 0 ? rt::wrapping_neg({0}) : {0}", "tl.abs({0})"),
+    "square": FunctionForm(1, "rt::wrapping_mul({0}, {0})", "{0} * {0}"),
+    "relu": FunctionForm(1, "{0} < 0 ? 0 : {0}", "tl.where({0} < 0, 0, {0})"),
+    "sign": FunctionForm(1, "({0} > 0) - ({0} < 0)"),
+    "maximum": FunctionForm(2, "{0} < {1} ? {1} : {0}", "tl.maximum({0}, {1})"),
+    "minimum": FunctionForm(2, "{0} < {1} ? {0} : {1}", "tl.minimum({0}, {1})"),
+    "bitwise_and": FunctionForm(2, *_both("{0} & {1}")),
+    "bitwise_or": FunctionForm(2, *_both("{0} | {1}")),
+    "bitwise_xor": FunctionForm(2, *_both("{0} ^ {1}")),
+    "bitwise_not": FunctionForm(1, *_both("~{0}")),
+    "bitwise_left_shift": FunctionForm(2, "rt::shift_left({0}, {1})"),
+    "bitwise_right_shift": FunctionForm(
         2,
         "rt::shift_right({0}, {1})",
         "tl.where(({1} < 0) | ({1} >= {0}.dtype.primitive_bitwidth), "
@@ -169,29 +171,30 @@ _INTEGER: dict[str, Form] = {
     ),
 }
 
-_BOOLEAN: dict[str, Form] = {
-    "logical_and": Form(2, *_both("{0} & {1}")),
-    "logical_or": Form(2, *_both("{0} | {1}")),
-    "logical_xor": Form(2, *_both("{0} ^ {1}")),
-    "logical_not": Form(1, "!{0}", "{0} == 0"),
-    "maximum": Form(2, *_both("{0} | {1}")),
-    "minimum": Form(2, *_both("{0} & {1}")),
+_BOOLEAN: dict[str, FunctionForm] = {
+    "logical_and": FunctionForm(2, *_both("{0} & {1}")),
+    "logical_or": FunctionForm(2, *_both("{0} | {1}")),
+    "logical_xor": FunctionForm(2, *_both("{0} ^ {1}")),
+    "logical_not": FunctionForm(1, "!{0}", "{0} == 0"),
+    "maximum": FunctionForm(2, *_both("{0} | {1}")),
+    "minimum": FunctionForm(2, *_both("{0} & {1}")),
 }
 for _name in ("and", "or", "xor", "not"):
     _BOOLEAN[f"bitwise_{_name}"] = _BOOLEAN[f"logical_{_name}"]
 
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _COMPARISONS = {
-    name: Form(2, *_both(f"{{0}} {sign} {{1}}"), result="bool") for name, sign in _SIGNS.items()
+    name: FunctionForm(2, *_both(f"{{0}} {sign} {{1}}"), result="bool")
+    for name, sign in _SIGNS.items()
 }
 
-FORMS: dict[Kind, dict[str, Form]] = {
+FORMS: dict[Kind, dict[str, FunctionForm]] = {
     "float": _FLOATS | _FLOAT | _COMPARISONS,
     "double": _FLOATS | _COMPARISONS,
     "int": _INTEGER | _COMPARISONS,
     "bool": _BOOLEAN | _COMPARISONS,
 }
-"""Kind of the arguments -> name -> form."""
+"""Forms by kind of the arguments and name."""
 
 
 STORED = (*CPP_VALUE, *NARROW)
@@ -203,9 +206,9 @@ class ChainStep:
     """One value. `args` are the numbers of earlier steps.
 
     `function` is one of `functions.FORMS`, or
-    - `value`: what the kernel has computed
-    - `load`: the element of the tensor `text` at the same place
-    - `constant`: `text` is Python's for it
+    - `value`: the kernel's result
+    - `load`: the element of the tensor `text` at the same position
+    - `constant`: `text` is its Python text
     - `cast`: to `dtype`
     - `narrow`: rounded to the narrow dtype `text`, and back
     - `where`: of a condition and two values
@@ -226,8 +229,8 @@ class Value:
 
 
 class ChainBuilder:
-    """Writes steps down; the same step is computed once. Raises ExpressionError for what kernels
-    cannot compute."""
+    """A builder of steps; equal steps are computed once. Raises ExpressionError for expressions
+    that kernels cannot compute."""
 
     def __init__(self, steps: Iterable[ChainStep] = ()) -> None:
         self._steps: dict[ChainStep, int] = {step: number for number, step in enumerate(steps)}
@@ -240,7 +243,7 @@ class ChainBuilder:
         return Value(self._steps.setdefault(step, len(self._steps)), step.dtype)
 
     def extend(self, steps: Sequence[ChainStep], value: Value) -> tuple[Value, ...]:
-        """Another chain after this one: `value` is what the kernel has computed for it."""
+        """Append another chain: `value` is its kernel result."""
         values: list[Value] = []
         for step in steps:
             args = tuple(values[number].step for number in step.args)
@@ -248,17 +251,17 @@ class ChainBuilder:
         return tuple(values)
 
     def value(self, dtype: str = "float32") -> Value:
-        """What the kernel has computed."""
+        """Return the kernel's result."""
         return self.add(ChainStep("value", dtype))
 
     def load(self, tensor: str, stored: str) -> Value:
-        """The element of a tensor whose dtype is `stored`."""
+        """Return the element of a tensor whose dtype is `stored`."""
         if stored not in STORED:
             raise ExpressionError(f"a tensor of {stored}")
         return self.add(ChainStep("load", computed(stored), text=tensor))
 
     def constant(self, value: float, dtype: str) -> Value:
-        """A number. One of a narrow dtype is not rounded, as Inductor does not."""
+        """Return a number. A narrow dtype is not rounded, as in Inductor."""
         if computed(dtype) not in CPP_VALUE:
             raise ExpressionError(f"a constant of {dtype}")
         kind = kind_of(computed(dtype))
@@ -266,7 +269,7 @@ class ChainBuilder:
         return self.add(ChainStep("constant", computed(dtype), text=repr(plain)))
 
     def cast(self, of: Value, dtype: str, rounded: bool = False) -> Value:
-        """To what `dtype` is computed in; `rounded` to the dtype itself, as one to 8 bits is."""
+        """Cast to the type in which `dtype` is computed; with `rounded` to the dtype itself."""
         if computed(dtype) not in CPP_VALUE:
             raise ExpressionError(f"a cast to {dtype}")
         wide = of
@@ -282,7 +285,7 @@ class ChainBuilder:
         return self.add(ChainStep("where", dtype, tuple(value.step for value in values)))
 
     def apply(self, function: str, *args: Value) -> Value:
-        """A function of `functions.FORMS`, of operands that are first made alike."""
+        """Apply a function of `functions.FORMS` to operands, promoted to one type."""
         dtype = args[0].dtype
         for arg in args[1:]:
             dtype = promoted(dtype, arg.dtype)
@@ -294,7 +297,7 @@ class ChainBuilder:
 
 
 def used(steps: Sequence[ChainStep], results: Iterable[int]) -> frozenset[int]:
-    """The numbers of the steps that the results are made of."""
+    """Return the numbers of the steps that the results depend on."""
     needed: set[int] = set()
     todo = list(results)
     while todo:
@@ -306,7 +309,7 @@ def used(steps: Sequence[ChainStep], results: Iterable[int]) -> frozenset[int]:
 
 
 def defect(steps: Sequence[ChainStep], language: Language) -> str | None:
-    """Why the steps cannot be written in a language; None if they can."""
+    """Return why the steps cannot be written in a language; None if they can."""
     for step in steps:
         form = FORMS[_argument_kind(steps, step)].get(step.function) if step.args else None
         if form is not None and not getattr(form, language):
@@ -323,8 +326,8 @@ def _argument_kind(steps: Sequence[ChainStep], step: ChainStep) -> Kind:
 def in_cpp(
     steps: Sequence[ChainStep], names: Callable[[ChainStep], str], prefix: str = "t"
 ) -> list[str]:
-    """Statements of C++, one for each step; the value of step 3 is `t3`. `names` is the text of a
-    `value` and of a `load`, the latter already in the dtype it is computed in."""
+    """Return C++ statements, one for each step; the value of step 3 is `t3`. `names` returns the
+    text of a `value` and of a `load`, the latter already in the dtype of the computation."""
 
     def text(step: ChainStep) -> str:
         args = [f"{prefix}{number}" for number in step.args]
@@ -369,7 +372,7 @@ def _cpp_cast(source: str, target: str, text: str) -> str:
     if target == "bool":
         return f"{text} != 0"
     if kind_of(source) in ("float", "double") and target in ("int8", "int16", "uint8"):
-        # What C++ leaves undefined for a negative number and an unsigned type.
+        # C++ leaves this undefined for a negative number and an unsigned type.
         return f"static_cast<{CPP_VALUE[target]}>(static_cast<int32_t>({text}))"
     return f"static_cast<{CPP_VALUE[target]}>({text})"
 
@@ -377,7 +380,7 @@ def _cpp_cast(source: str, target: str, text: str) -> str:
 def in_triton(
     steps: Sequence[ChainStep], names: Callable[[ChainStep], str], prefix: str
 ) -> list[str]:
-    """Statements of Triton, one for each step. Raises ExpressionError for what has no text."""
+    """Return Triton statements, one for each step. Raises ExpressionError if a step has no text."""
     if why := defect(steps, "triton"):
         raise ExpressionError(why)
 

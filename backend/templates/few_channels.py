@@ -1,6 +1,5 @@
-"""Which configs of the direct convolution are offered: candidates by shape, in the order of a
-count. Nothing is compiled or measured here.
-"""
+"""The offered configs of the direct convolution: candidates by shape, ordered by an estimate.
+Nothing is compiled or measured here."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from backend.templates.convolution import (
     SIDE,
     ConvProblem,
     Window,
+    direct_run,
     halo,
     held,
     neighbours,
-    run_of,
     seen_by,
     whole_groups,
     window_of,
@@ -26,7 +25,7 @@ from backend.templates.legality import (
     DeviceLimits,
     config_defect,
     device_defect,
-    device_of,
+    device_limits,
     lds_bytes,
 )
 from backend.templates.operand import VECTOR_BYTES
@@ -34,18 +33,18 @@ from backend.templates.problem import GemmProblem, Sizes, canonical
 from backend.toolchain.target import Target
 
 _FEW = 32
-"""Channels and filters of a group up to which a tile of the product would be empty mostly."""
+"""The maximum channels and filters of a group that leave a product's tile mostly empty."""
 _FMA_CHANNELS = 8
-"""Channels of a group up to which plain FMA keeps up with the memory beside a matrix unit."""
+"""The maximum channels of a group for which plain FMA keeps up with memory."""
 
 _NEAR = 2.0
-"""How much longer than the best one a kind may take by the count, and still be among the first."""
+"""The maximum estimated time, relative to the best, of kinds that are among the first."""
 _FMA = 50
-"""Products a clock of a unit of the device, beside what a thread reads for them."""
+"""Products per clock of a unit of the device, beside a thread's reads for them."""
 
 
 def takes_direct(problem: GemmProblem) -> bool:
-    """Whether the groups of a joined convolution are so small that the product wastes its tiles."""
+    """Return whether the groups of a joined convolution are too small for the product's tiles."""
     window = problem.window if isinstance(problem, ConvProblem) else None
     if window is None or problem.batched or problem.flipped:
         return False
@@ -59,14 +58,14 @@ def direct_configs(
     budget: int = 8,
     compute_units: int | None = None,
 ) -> tuple[DirectConfig, ...]:
-    """At most `budget` configs for a joined convolution, the most promising first; maybe none.
+    """Return at most `budget` configs for a joined convolution, most promising first; maybe none.
 
-    `sizes` are those of `problem`, guesses where they are dynamic. Raises ConfigError for an
-    architecture that is not known.
+    `sizes` are those of `problem`, guesses if they are dynamic. Raises ConfigError for an unknown
+    architecture.
     """
     if not takes_direct(problem):
         return ()
-    device = device_of(target, compute_units)
+    device = device_limits(target, compute_units)
     kinds: dict[tuple[str, bool], list[_Plan]] = {}
     for plan in sorted(_plans(problem, sizes, device), key=lambda plan: plan.cost):
         kinds.setdefault((plan.block.unit, plan.tiles > 1), []).append(plan)
@@ -74,16 +73,18 @@ def direct_configs(
     near = [kind for kind, plans in kinds.items() if plans[0].cost <= _NEAR * least]
     far = [plan for kind, plans in kinds.items() if kind not in near for plan in plans]
     near.sort(key=lambda kind: kind[1])
-    # Those that come near take turns: which of them is faster only a run tells.
+    # Near ones alternate: only a run shows which is faster.
     turns = itertools.zip_longest(*(_legal(kinds[kind], problem, device) for kind in near))
-    found = (config for turn in turns for config in turn if config is not None)
-    return tuple(itertools.islice(itertools.chain(found, _legal(far, problem, device)), budget))
+    alternating = (config for turn in turns for config in turn if config is not None)
+    return tuple(
+        itertools.islice(itertools.chain(alternating, _legal(far, problem, device)), budget)
+    )
 
 
 def _legal(
     plans: Iterable[_Plan], problem: GemmProblem, device: DeviceLimits
 ) -> Iterator[DirectConfig]:
-    """In their order. The rules are dearer than the count, so few are looked at."""
+    """Yield the legal configs in order; few are checked, since that costs more than estimating."""
     for plan in plans:
         config = _config(plan, problem)
         if not (config_defect(config, problem) or device_defect(config, problem, device)):
@@ -91,7 +92,7 @@ def _legal(
 
 
 class _Plan(NamedTuple):
-    """A config without its accesses, and its relative time."""
+    """A config without vector widths, and its relative time."""
 
     cost: float
     block: DirectConfig
@@ -103,7 +104,7 @@ class _Plan(NamedTuple):
 
 def _plans(problem: GemmProblem, sizes: Sizes, device: DeviceLimits) -> Iterator[_Plan]:
     window = window_of(problem)
-    # Only NVIDIA's copies run beside what multiplies.
+    # Only NVIDIA's copies overlap with the products.
     streams = device.target.kind == "cuda"
     units: list[UnitName] = ["fma"]
     matrix = _unit(device.target, problem.a.dtype)
@@ -117,7 +118,7 @@ def _plans(problem: GemmProblem, sizes: Sizes, device: DeviceLimits) -> Iterator
 
 
 def _unit(target: Target, dtype: str) -> UnitName | None:
-    """The matrix unit with 16 channels an instruction; None where there is none for the type."""
+    """Return the matrix unit with 16 channels per instruction for the type, or None."""
     if target.kind == "cpu":
         return "mfma16"
     names: dict[str, UnitName] = {
@@ -131,7 +132,7 @@ def _unit(target: Target, dtype: str) -> UnitName | None:
 
 
 def _tiles(window: Window, device: DeviceLimits) -> Iterator[tuple[int, int]]:
-    """Rows and columns of places, most of which are there; fibers of a CPU are dear."""
+    """Yield rows and columns of positions, most of which exist; a CPU's fibers are expensive."""
     high, wide = _places(window)
     if device.target.kind == "cpu":
         yield 4, 8
@@ -161,13 +162,13 @@ def _of_block(
         for tiles, count in zip(many, blocks, strict=True):
             fit = min(max(1, device.dynamic_lds_bytes // lds[tiles > 1]), 2048 // threads)
             rounds = -(-count // (fit * device.compute_units))
-            # Some blocks load while others multiply, and so does one of several tiles.
+            # Some blocks load while others multiply, as do the tiles of one block.
             cost = float(rounds * fit * (tiles * longer + shorter / fit + 300))
             yield _Plan(cost, block, waves, each, run, tiles)
 
 
 def _shares(block: DirectConfig, problem: GemmProblem) -> Iterator[tuple[int, int, int]]:
-    """Waves, and what a thread or a wave of them has: `each` and `run`."""
+    """Yield the number of waves, and the `each` and `run` of a thread or wave."""
     window, places = window_of(problem), block.tile_h * block.tile_w
     if block.unit != "fma":
         tiles = places // SIDE
@@ -183,28 +184,28 @@ def _shares(block: DirectConfig, problem: GemmProblem) -> Iterator[tuple[int, in
 
 
 def _config(plan: _Plan, problem: GemmProblem) -> DirectConfig:
-    """With accesses as wide as can be."""
+    """Return the config with the widest possible accesses."""
     form, window, item = canonical(problem), window_of(problem), problem.a.item_bytes
     _, block, waves, each, run, tiles = plan
     config = replace(block, waves=waves, each=each, run=run, tiles=tiles)
     vec_a, vec_c = min(form.left.vector, VECTOR_BYTES // item), 1
     while held(config, window) % vec_a:
         vec_a //= 2
-    while 2 * vec_c <= min(form.out_vector, run_of(config)):
+    while 2 * vec_c <= min(form.out_vector, direct_run(config)):
         vec_c *= 2
     vec_b = neighbours(window, form.right.vector)
     return replace(config, vec_a=vec_a, vec_b=vec_b, vec_c=vec_c)
 
 
 def _places(window: Window) -> tuple[int, int]:
-    """Rows and columns of the result, guesses where they are dynamic."""
+    """Return rows and columns of the result, guesses if they are dynamic."""
     high, wide = (int(n) if isinstance(n, int) or n.is_Integer else 56 for n in window.places)
     return high, wide
 
 
 class _Work(NamedTuple):
-    """Of a tile: bytes that are read and written, and what is multiplied: by FMA products, else
-    products of fragments. `items` have one place and one filter."""
+    """The work of a tile: bytes read and written, and products: individual ones with FMA, else
+    products of fragments. `items` have one position and one filter."""
 
     read: int
     multiplied: int
@@ -215,7 +216,7 @@ class _Work(NamedTuple):
         if self.unit != "fma":
             return self.multiplied * 4 * (1 + 1 / each)
         shares = self.items / (each * run)
-        idle = -(-shares // threads) * threads / shares  # in the last turn not all have a share
+        idle = -(-shares // threads) * threads / shares  # in the last round some are idle
         return self.multiplied / _FMA * (1 + 1 / each + 1 / run) * idle
 
 
@@ -233,7 +234,7 @@ def _work(block: DirectConfig, problem: GemmProblem) -> _Work:
 
 
 def _blocks(block: DirectConfig, tiles: int, window: Window, sizes: Sizes) -> float:
-    """Of the whole result."""
+    """Return the number of blocks for the whole result."""
     out = _places(window)
     each = -(-out[0] // (block.tile_h * tiles)) * -(-out[1] // block.tile_w)
     return sizes.m / (out[0] * out[1]) * each * -(-sizes.n // block.cols)

@@ -1,9 +1,9 @@
-"""What is computed in a product's kernel beside the product: a factor on its way from memory (a
-prologue: a cast, a dequantization, a scale), and the elements before they are stored (an epilogue:
-an expression of each and of other tensors at the same place, and where the results go).
+"""Computations fused into a product's kernel: of a factor while loading (a prologue: a cast, a
+dequantization, a scale), and of the elements before storing (an epilogue: an expression of each and
+of other tensors at the same position, and where the results go).
 
 A factor is lines (rows of `a`, columns of `b`) by K. Each of its elements is computed from one
-element of each source: which one, `batch`, `line` and `k` say.
+element of each source, at a position that `batch`, `line` and `k` determine.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from backend.templates.operand import (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A tensor that is read or written at the place of the element.
+    """A tensor that is read or written at the element's position.
 
-    `strides` are in elements, by batch, row and column of the product; a tensor that is broadcast
-    has a 0. `vector` neighbours may be accessed at once, along a dimension of stride 1.
+    `strides` are in elements, by batch, row and column of the product; a broadcast dimension has
+    stride 0. `vector` neighbours may be accessed at once, along a dimension of stride 1.
     """
 
     name: str
@@ -38,14 +38,14 @@ class Access:
     vector: int = 1
 
     def stride(self, dim: int) -> str:
-        """A number if it is 0 or 1 in every call, else the name of the argument that has it."""
-        known = [number for number in (0, 1) if is_number(self.strides[dim], number)]
-        return str(known[0]) if known else f"{self.name}_{('batch', 'row', 'col')[dim]}"
+        """Return a number if it is 0 or 1 in every call, else the name of its argument."""
+        constants = [number for number in (0, 1) if is_number(self.strides[dim], number)]
+        return str(constants[0]) if constants else f"{self.name}_{('batch', 'row', 'col')[dim]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the value of a step goes."""
+    """The target of a step's value."""
 
     to: Access
     step: int
@@ -53,10 +53,10 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """`steps` have the product as `value`. Raises UnsupportedProblemError.
+    """An epilogue, whose `steps` have the product as `value`. Raises UnsupportedProblemError.
 
-    What is stored shares no memory with what is loaded, nor with the factors: elements are computed
-    in no order.
+    Stored tensors share no memory with loaded ones, nor with the factors: elements are computed in
+    no particular order.
     """
 
     steps: tuple[ChainStep, ...]
@@ -71,7 +71,9 @@ class Epilogue:
             raise UnsupportedProblemError(f"the operands of an epilogue are named {names}")
         for step in self.steps:
             if step.function == "load" and step.text not in names[: len(self.loads)]:
-                raise UnsupportedProblemError(f"the epilogue loads {step.text}, no operand of it")
+                raise UnsupportedProblemError(
+                    f"the epilogue loads {step.text}, which is not an operand"
+                )
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -79,7 +81,7 @@ class Epilogue:
 
 
 def plain(to: Access, dtype: DType) -> Epilogue:
-    """The product as it is, into one tensor; `dtype` is what it is computed in."""
+    """Return an epilogue that stores the product as it is; `dtype` is the computation's type."""
     chain = ChainBuilder()
     value = chain.value(dtype)
     return Epilogue(chain.steps, (Store(to, value.step),))
@@ -88,9 +90,7 @@ def plain(to: Access, dtype: DType) -> Epilogue:
 @dataclass(frozen=True, slots=True)
 class ElementPlace:
     """An access as the kernel sees it, which computes rows and columns of a row-major result.
-
-    Strides are C++: a number, or the name of the argument. `vector` is C++ too.
-    """
+    Strides are C++: a number, or the name of the argument. `vector` is C++ too."""
 
     name: str
     cpp_type: str
@@ -99,11 +99,11 @@ class ElementPlace:
     col: str
     vector: str
     value_type: str = ""
-    """In which it is computed, of what is stored."""
+    """The type in which a stored value is computed."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The strides that come with the call."""
+        """The strides that are arguments of the call."""
         return tuple(text for text in (self.batch, self.row, self.col) if not text.isdigit())
 
     @property
@@ -112,7 +112,7 @@ class ElementPlace:
         return _member(self.col)
 
     def at(self, *index: str) -> str:
-        """C++ of the offset of the element at batch, row and column."""
+        """Return C++ of the offset of the element at batch, row and column."""
         steps = map(_member, (self.batch, self.row, self.col))
         terms = [
             at if step == "1" else f"{at} * {step}"
@@ -127,7 +127,7 @@ def _member(stride: str) -> str:
 
 
 def place_of_access(access: Access, flipped: bool) -> ElementPlace:
-    """`flipped` if the rows of the kernel are the columns of the product."""
+    """Return the place of an access; `flipped` if the kernel's rows are the product's columns."""
     batch, row, col = (access.stride(dim) for dim in range(3))
     if flipped:
         row, col = col, row
@@ -136,9 +136,10 @@ def place_of_access(access: Access, flipped: bool) -> ElementPlace:
 
 
 def statements(activation: str, epilogue: Epilogue, dtype: DType) -> list[str]:
-    """C++ for one element: `value` is the product, `NAME_values[i]` is loaded or to be stored.
+    """Return C++ for one element: `value` is the product, `NAME_values[i]` is loaded or to be
+    stored.
 
-    `dtype` is what the product is computed in; `activation` comes before the epilogue.
+    `dtype` is the type in which the product is computed; `activation` precedes the epilogue.
     """
     chain = ChainBuilder()
     value = chain.value(dtype)
@@ -161,11 +162,11 @@ _BATCH, _LINE, _K = range(3)
 
 @dataclass(frozen=True, slots=True)
 class FactorSource:
-    """A tensor of which a factor is computed, as (batch, lines, K / `group`).
+    """A tensor from which a factor is computed, as (batch, lines, K / `group`).
 
-    What it does not depend on has stride 0. `group` neighbours along K share an element, as a scale
-    of a group or two nibbles in a byte do. After `periods` lines, and so many along K, it begins
-    anew, as bytes do whose nibbles are halves of the factor; 0 is never.
+    Dimensions that it does not depend on have stride 0. `group` neighbours along K share an
+    element, like the scale of a group or two nibbles in a byte. After `periods` lines, and elements
+    along K, it starts again, like bytes whose nibbles are halves of the factor; 0 is never.
     """
 
     operand: Operand
@@ -190,7 +191,7 @@ class FactorSource:
         return not is_number(self.operand.strides[dim], 0)
 
     def size_args(self) -> tuple[SizeArg, ...]:
-        """The strides of what it depends on."""
+        """The strides of the dimensions that it depends on."""
         return tuple(
             SizeArg(f"{self.name}_{what}", self.operand.strides[dim])
             for dim, what in enumerate(("batch", "line", "k"))
@@ -198,16 +199,16 @@ class FactorSource:
         )
 
     def stride(self, what: str, scope: str = "args.") -> str:
-        """C++ of the stride by batch, line or k."""
+        """Return C++ of the stride by batch, line or k."""
         number = {"batch": _BATCH, "line": _LINE, "k": _K}[what]
         return f"{scope}{self.name}_{what}" if self.depends(number) else "0"
 
     def across(self, k_fast: bool) -> str:
-        """C++ of the stride from one run along the fast dimension to the next, in the entry."""
+        """Return C++ of the stride between runs along the fast dimension, in the entry."""
         return self.stride("line" if k_fast else "k", "")
 
     def start(self, k_fast: bool) -> str:
-        """C++ of where the run begins of which (batch, at_line, at_k) is a part."""
+        """Return C++ of the start of the run that contains (batch, at_line, at_k)."""
         terms = [f"args.{self.name}"]
         if self.depends(_BATCH):
             terms.append(f"batch * {self.stride('batch')}")
@@ -219,38 +220,38 @@ class FactorSource:
         return " + ".join(terms)
 
     def at(self, what: str) -> str:
-        """C++ of the line or the place along K, within its period."""
+        """Return C++ of the line or the position along K, within its period."""
         period = self.periods[what == "k"]
         return f"(at_{what} % {period})" if period else f"at_{what}"
 
     def step(self, k_fast: bool) -> str:
-        """C++ of the stride along the fast dimension."""
+        """Return C++ of the stride along the fast dimension."""
         return "1" if self.dense(k_fast) else self.stride("k" if k_fast else "line")
 
     def run_group(self, k_fast: bool) -> int:
-        """How many neighbours along the fast dimension share an element; 0 is all of them."""
+        """Return how many neighbours along the fast dimension share an element; 0 means all."""
         if not self.depends(_K if k_fast else _LINE):
             return 0
         return self.group if k_fast else 1
 
     def dense(self, k_fast: bool) -> bool:
-        """Whether elements lie side by side along the fast dimension."""
+        """Return whether elements are contiguous along the fast dimension."""
         return is_number(self.operand.strides[_K if k_fast else _LINE], 1)
 
     def others(self, k_fast: bool) -> tuple[Expr, ...]:
-        """The strides across the fast dimension."""
+        """Return the strides across the fast dimension."""
         strides = self.operand.strides
         return strides[_BATCH], strides[_LINE if k_fast else _K]
 
     def elements(self, k_fast: bool, width: int) -> int:
-        """Those that `width` neighbours of the factor need and that are loaded at once."""
+        """Return the elements that `width` neighbours of the factor need, loaded at once."""
         group = self.run_group(k_fast)
         if group == 0 or group % width == 0 or width % group or not self.dense(k_fast):
             return 1
         return min(width // group, self.operand.widest)
 
     def allows(self, k_fast: bool, width: int) -> bool:
-        """Whether alignment lets `width` neighbours be loaded at once, none beyond a period."""
+        """Return whether alignment permits loading `width` neighbours at once, within a period."""
         if self.periods[k_fast] % width:
             return False
         most = vector_width(self.operand, self.others(k_fast))
@@ -261,8 +262,8 @@ class FactorSource:
 class Prologue:
     """How an element of a factor is computed: the value of step `result`.
 
-    A `load` is of the source that its text names, a `value` is a place (see `place_value`). Raises
-    UnsupportedProblemError.
+    A `load` is of the source that its text names, a `value` is a position (see `place_value`).
+    Raises UnsupportedProblemError.
     """
 
     sources: tuple[FactorSource, ...]
@@ -277,20 +278,20 @@ class Prologue:
             raise UnsupportedProblemError("a factor whose lines and K are both scattered in memory")
         for step in self.steps:
             if step.function == "load" and step.text not in names:
-                raise UnsupportedProblemError(f"{step.text} is no source of the factor")
+                raise UnsupportedProblemError(f"{step.text} is not a source of the factor")
 
     @property
     def main(self) -> FactorSource:
-        """The source with most elements, the first of them."""
+        """The source with the most elements, the first of several."""
         return max(self.sources, key=lambda s: (s.depends(_LINE) + s.depends(_K), -s.group))
 
     @property
     def k_fast(self) -> bool:
-        """Whether K is the dimension along which vectors are loaded."""
+        """Whether vectors are loaded along K."""
         return self.main.dense(True)
 
     def vector(self, item_bytes: int) -> int:
-        """Elements of the factor that may be loaded at once, where one has `item_bytes`."""
+        """Return the elements of the factor that may be loaded at once, with `item_bytes` each."""
         width = VECTOR_BYTES // item_bytes
         while not all(source.allows(self.k_fast, width) for source in self.sources):
             width //= 2
@@ -300,7 +301,7 @@ class Prologue:
         return tuple(arg for source in self.sources for arg in source.size_args())
 
     def statements(self) -> list[str]:
-        """C++ of the steps, of which step 3 is `t3`, where `NAME` is a source's element."""
+        """Return C++ of the steps, where step 3 is `t3` and `NAME` is a source's element."""
 
         def text(step: ChainStep) -> str:
             if step.function == "value":
@@ -311,7 +312,6 @@ class Prologue:
 
 
 def place_value(chain: ChainBuilder, what: str, divisor: int = 1, modulus: int = 0) -> Value:
-    """`what // divisor % modulus` as a value, of a `line` or of a place along `k`; modulus 0 is
-    none."""
+    """Return `what // divisor % modulus`, of a `line` or position along `k`; modulus 0 is none."""
     text = what if divisor == 1 else f"{what} // {divisor}"
     return chain.add(ChainStep("value", "int32", text=f"{text} % {modulus}" if modulus else text))

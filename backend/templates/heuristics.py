@@ -1,6 +1,6 @@
-"""Which configs are offered for a problem: a list by device and shape, pruned, ordered, cut.
+"""The offered configs of a problem: a list by device and shape, pruned, ordered, cut.
 
-Nothing is compiled or measured here, and nothing depends on anything but the arguments.
+Nothing is compiled or measured here, and the result depends only on the arguments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from backend.templates.legality import (
     DeviceLimits,
     config_defect,
     device_defect,
-    device_of,
+    device_limits,
     run_length,
     takes_pipeline,
 )
@@ -36,17 +36,17 @@ from backend.templates.tiles import Tile, shape_class, tiles
 from backend.toolchain.target import Target
 
 SKINNY_ROWS, _FMA_ROWS, _FMA_BESIDE_UNIT = 64, 16, 4
-"""Up to so many rows the skinny template is offered, and its plain FMA without and with a matrix
-unit beside it: by FMA an H200 takes 1.6 times as long for a row, 5 times for 8, 17 times for 16."""
+"""The maximum rows for the skinny template, and for its plain FMA without and with a matrix unit
+beside it: with FMA an H200 takes 1.6 times as long for one row, 5 times for 8, 17 times for 16."""
 _LEAST_K_STEPS = 8
-"""Steps of the main loop that a part of K must have, or starting it costs more than it gains."""
+"""The minimum steps of the main loop in a part of K, which must pay for its start."""
 _MOST_PARTS = 16
 _START, _SECOND_KERNEL = 1000, 4400
 """Clocks in which a block of a pipeline fills its ring, and in which the sums' kernel starts."""
 _LDS, _DEVICE_BYTES = 227 << 10, 2400
-"""LDS of an SM, and bytes a clock that the device reads or writes, as on an H200."""
+"""LDS of an SM, and bytes per clock that the device reads or writes, as on an H200."""
 _TRAFFIC = 64
-"""Products that a matrix core does while one element comes from L2; only their order matters."""
+"""Products of a matrix core while one element comes from L2; only their order matters."""
 
 
 def gemm_configs(
@@ -56,12 +56,12 @@ def gemm_configs(
     budget: int = 8,
     compute_units: int | None = None,
 ) -> tuple[GemmConfig, ...]:
-    """At most `budget` configs of the tiled product, the most promising first; maybe none.
+    """Return at most `budget` configs of the tiled product, most promising first; maybe none.
 
-    `sizes` are those of `problem`, guesses where they are dynamic. Raises ConfigError for an
-    architecture that is not known.
+    `sizes` are those of `problem`, guesses if they are dynamic. Raises ConfigError for an unknown
+    architecture.
     """
-    device = device_of(target, compute_units)
+    device = device_limits(target, compute_units)
     sizes = _as_kernel(problem, sizes)
     configs = [
         config
@@ -86,11 +86,9 @@ def skinny_configs(
     budget: int = 4,
     compute_units: int | None = None,
 ) -> tuple[SkinnyConfig, ...]:
-    """At most `budget` configs of the product with few rows; none for more than 64 rows.
-
-    Raises ConfigError for an architecture that is not known.
-    """
-    device = device_of(target, compute_units)
+    """Return at most `budget` configs of the product with few rows; none for more than 64 rows.
+    Raises ConfigError for an unknown architecture."""
+    device = device_limits(target, compute_units)
     sizes = _as_kernel(problem, sizes)
     if sizes.m > SKINNY_ROWS:
         return ()
@@ -116,8 +114,8 @@ def skinny_configs(
 
 
 def _plain_rows(problem: GemmProblem, device: DeviceLimits, by_unit: bool) -> int:
-    """Up to how many rows plain FMA may keep up with the memory, as CDNA's does for a few; tensor
-    cores leave it nothing."""
+    """Return the maximum rows with which plain FMA may keep up with memory, as CDNA's does for a
+    few; beside tensor cores there are none."""
     if _skinny_unit(device.target, problem.a.dtype) is None and not by_unit:
         return _FMA_ROWS
     return 0 if by_unit and device.target.kind == "cuda" else _FMA_BESIDE_UNIT
@@ -153,17 +151,17 @@ def _gemm_config(tile: Tile, problem: GemmProblem, device: DeviceLimits) -> Gemm
 
 
 def _kpack(unit: UnitName, item: int) -> int:
-    """As many instructions as one LDS read of 16 bytes feeds."""
+    """Return the number of instructions that one LDS read of 16 bytes feeds."""
     return 1 if unit == "fma" else max(1, VECTOR_BYTES // (UNITS[unit].terms(item) * item))
 
 
 def _vector(side: Side, elements_per_thread: int) -> int:
-    """As wide as the alignment allows while every thread has something to load."""
+    """Return the widest vector that alignment permits while every thread has something to load."""
     return min(side.vector, 1 << max(0, elements_per_thread.bit_length() - 1))
 
 
 def _splits(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> Iterator[GemmConfig]:
-    """The config, and with K in as many parts as still fit the device at once."""
+    """Yield the config, and with K in as many parts as still fit the device at once."""
     yield config
     if device.target.kind == "cpu":
         return
@@ -185,8 +183,8 @@ def _blocks(config: GemmConfig, sizes: Sizes) -> int:
 def _gemm_cost(
     config: GemmConfig, problem: GemmProblem, sizes: Sizes, device: DeviceLimits
 ) -> float:
-    """Relative time by counting: rounds of blocks over the compute units, what each computes and
-    reads, and the sums that a split writes and reads again."""
+    """Estimate the relative time: rounds of blocks over the compute units, each one's computation
+    and reads, and the sums that a split writes and reads again."""
     few = sizes.m <= SKINNY_ROWS and not isinstance(problem, ConvProblem)
     if config.pipelined and few:
         return tiled_cost(config, problem.a.item_bytes, sizes, device)
@@ -203,7 +201,7 @@ def _gemm_cost(
 
 
 def _pipeline_cost(config: GemmConfig, item: int, sizes: Sizes, device: DeviceLimits) -> float:
-    """Relative time of the SM with the most blocks, in its clocks."""
+    """Estimate the time of the SM with the most blocks, in its clocks."""
     blocks = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
     if config.unit == "wgmma":
         main = _warpgroup_clocks(config, sizes, blocks, device)
@@ -218,12 +216,12 @@ def _pipeline_cost(config: GemmConfig, item: int, sizes: Sizes, device: DeviceLi
 
 
 def _mma_clocks(config: GemmConfig, item: int, sizes: Sizes, blocks: int) -> float:
-    """Tensor cores do about 1,024 fp16 products a clock with eight waves or more, or twice as many
-    of bytes; meanwhile 64 bytes
-    come from L2 and 128 from LDS, of which half is taken to hide behind the products.
+    """Estimate clocks of tensor cores: about 1,024 fp16 products per clock with eight waves or
+    more, or twice as many of bytes; meanwhile 64 bytes come from L2 and 128 from LDS, of which half
+    is assumed hidden behind the products.
 
-    The 128 of fp64 hide all of it. There registers leave room for eight waves, and those of one
-    block wait for each other at each step, as in `_warpgroup_clocks`.
+    With fp64 the 128 clocks hide every load. There registers leave room for eight waves, and the
+    waves of a block wait for each other at each step, as in `_warpgroup_clocks`.
     """
     area, lines = config.block_m * config.block_n, config.block_m + config.block_n
     at_once = min(blocks, 8 // config.waves or 1)
@@ -237,12 +235,13 @@ def _mma_clocks(config: GemmConfig, item: int, sizes: Sizes, blocks: int) -> flo
 
 
 def _warpgroup_clocks(config: GemmConfig, sizes: Sizes, blocks: int, device: DeviceLimits) -> float:
-    """Warpgroups do 2,048 fp16 products a clock; a step is 128 bytes of each line.
+    """Estimate clocks of warpgroups: 2,048 fp16 products per clock; a step is 128 bytes of each
+    line.
 
-    Fitted to an H200: one block alone waits some 120 clocks a step, and at least 430; a tile is
-    there 1,700 clocks after it was asked for; an SM takes 65 bytes a clock. Where lines do not
-    begin at 128 bytes each is two requests, and neighbours ask for none at once: then L2 gives
-    all of them together 26 bytes for each SM.
+    Fitted to an H200: a single block waits some 120 clocks per step, and at least 430; a tile
+    arrives 1,700 clocks after its request; an SM receives 65 bytes per clock. A line that does not
+    begin at 128 bytes is two requests, and neighbours' requests are not merged: then L2 gives all
+    SMs 26 bytes each.
     """
     lines = config.block_m + config.block_n
     at_once = min(blocks, _LDS // (128 * lines * config.stages), 16 // config.waves) or 1
@@ -263,7 +262,7 @@ def _warpgroup_clocks(config: GemmConfig, sizes: Sizes, blocks: int, device: Dev
 def _skinny_candidates(
     problem: GemmProblem, sizes: Sizes, device: DeviceLimits
 ) -> Iterator[SkinnyConfig]:
-    """For each arrangement of lanes and waves, as many steps at once as registers allow."""
+    """Yield, for each arrangement of lanes and waves, as many steps at once as registers permit."""
     for most_unrolled in _skinny_arrangements(problem, sizes, device):
         unroll = most_unrolled.unroll
         while unroll > 1 and device_defect(most_unrolled, problem, device) is not None:
@@ -279,7 +278,7 @@ def _skinny_arrangements(
     rows = 1 << (max(1, sizes.m) - 1).bit_length()
     vec_a, vec_b = form.left.vector if form.left.k_fast else 1, form.right.vector
     if form.right.k_fast:
-        # Few columns make more waves to fill the device; many use a loaded row more often.
+        # Few columns give more waves to fill the device; many reuse a loaded row more often.
         vec = min(vec_a, vec_b) if form.left.k_fast else vec_b
         for waves_n, waves_k, cols in _waves(device, ((4, 1, 4), (1, 4, 4), (2, 4, 2), (1, 8, 1))):
             vec_left = vec if form.left.k_fast else 1
@@ -297,19 +296,19 @@ _Waves = tuple[tuple[int, int, int], ...]
 
 
 def _waves(device: DeviceLimits, lists: _Waves) -> _Waves:
-    """Waves along columns and along K, and columns or lanes of a wave. A fiber a thread is dear:
-    the CPU gets the two with four waves in all."""
+    """Return waves along columns and along K, and columns or lanes of a wave. One fiber per thread
+    is expensive: the CPU gets the two with four waves in all."""
     return lists[:2] if device.target.kind == "cpu" else lists
 
 
 _RINGS = ((16, 8, 4), (16, 4, 8), (16, 4, 4), (32, 4, 6), (32, 4, 4), (64, 2, 4))
-"""Columns, waves along K, buffers of each."""
+"""Columns, waves along K, and buffers of each ring."""
 
 
 def _ring_candidates(
     problem: GemmProblem, sizes: Sizes, device: DeviceLimits
 ) -> Iterator[SkinnyConfig]:
-    """Few rows by tensor cores, a ring of asynchronous copies a wave."""
+    """Yield configs for few rows with tensor cores and a ring of copies per wave."""
     if not has_unit(device.target, "mma", problem.a.dtype) or device.target.kind == "cpu":
         return
     unit, vector = UNITS["mma"], VECTOR_BYTES // problem.a.item_bytes
@@ -325,14 +324,14 @@ def _ring_candidates(
 def _unit_candidates(
     problem: GemmProblem, sizes: Sizes, device: DeviceLimits
 ) -> Iterator[SkinnyConfig]:
-    """Few rows by a matrix unit, with as many steps at once as registers allow."""
+    """Yield configs for few rows with a matrix unit, and as many steps as registers permit."""
     target, form = device.target, canonical(problem)
     name = _skinny_unit(target, problem.a.dtype)
     if name is None:
         return
     unit, item = UNITS[name], problem.a.item_bytes
     rows = max(unit.n, 1 << (sizes.m - 1).bit_length())
-    for config in _unit_arrangements(unit, name, form.right, item, rows):
+    for config in _unit_arrangements(unit, name, form.right, rows):
         depth = config.vec_b if form.right.k_fast else unit.terms(item)
         vec_a = min(form.left.vector, depth) if form.left.k_fast else 1
         fitting = replace(config, vec_a=vec_a)
@@ -345,7 +344,7 @@ def _unit_candidates(
 
 
 def _skinny_unit(target: Target, dtype: str) -> UnitName | None:
-    """The unit that takes each value once without a ring; None where the type has none."""
+    """Return the unit that reads each value once without a ring; None if the type has none."""
     family: dict[str, UnitName] = {"mma": "mma", "mfma": "mfma16", "wmma_gfx12": "wmma_gfx12"}
     unit = family.get(target.matrix)
     if unit is None or dtype not in ("float16", "bfloat16"):
@@ -354,7 +353,7 @@ def _skinny_unit(target: Target, dtype: str) -> UnitName | None:
 
 
 def _unit_arrangements(
-    unit: MatrixUnit, name: UnitName, right: Side, item: int, rows: int
+    unit: MatrixUnit, name: UnitName, right: Side, rows: int
 ) -> Iterator[SkinnyConfig]:
     if right.k_fast:
         for waves_n, waves_k, tiles, unroll in ((1, 8, 1, 4), (1, 4, 1, 8), (1, 8, 2, 2)):
@@ -368,23 +367,22 @@ def _unit_arrangements(
 
 
 _ON_THE_WAY = 48 << 10
-"""Bytes that a compute unit must have on their way: 4.8 TB/s for a microsecond by 132 of them are
-36 KiB each."""
+"""Bytes in flight for a compute unit: 4.8 TB/s for a microsecond over 132 are 36 KiB each."""
 _HALF_RATE = 2 << 10
-"""Bytes on their way with which a compute unit would have half of its share of the memory."""
+"""Bytes in flight with which a compute unit would have half of its share of the bandwidth."""
 
 
 def plain_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> tuple[float, int, int]:
-    """How far the waves are from filling the device (eight a compute unit hide the memory), then
-    how often the rows are read again, then the size of a block."""
+    """Return how far the waves are from filling the device (eight per compute unit hide the memory
+    latency), then how often the rows are read again, then the size of a block."""
     waves = -(-sizes.n // config.cols) * config.waves_k * sizes.batch
-    wanted = 8 * device.compute_units
-    return max(1.0, wanted / waves), -config.cols, config.waves
+    target = 8 * device.compute_units
+    return max(1.0, target / waves), -config.cols, config.waves
 
 
 def unit_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> float:
-    """Relative time by counting: how many bytes are on their way, how evenly blocks fill the
-    device, how often the rows are read, and what a second kernel costs."""
+    """Estimate the relative time: the bytes in flight, how evenly blocks fill the device, how often
+    the rows are read, and the cost of a second kernel."""
     unit = UNITS[config.unit]
     blocks = -(-sizes.n // (config.cols * config.waves_n)) * sizes.batch * config.split_k
     each = -(-blocks // device.compute_units)
@@ -399,7 +397,7 @@ def unit_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> float
 
 
 def ring_cost(config: SkinnyConfig, item: int, sizes: Sizes, device: DeviceLimits) -> float:
-    """As `_stream_cost`."""
+    """Estimate the time as `_stream_cost` does."""
     line = 128  # bytes of K of a line in a buffer
     stage = config.waves * (config.rows + config.cols) * line
     ahead = (config.stages - 1) * config.waves * config.cols * line
@@ -409,8 +407,8 @@ def ring_cost(config: SkinnyConfig, item: int, sizes: Sizes, device: DeviceLimit
 
 
 def tiled_cost(config: GemmConfig, item: int, sizes: Sizes, device: DeviceLimits) -> float:
-    """As `_stream_cost`; rows that are not there take room and instructions, and a second tile of
-    rows reads the right factor again."""
+    """Estimate the time as `_stream_cost` does; missing rows still take room and instructions, and
+    a second tile of rows reads the right factor again."""
     line = config.block_k * item
     ring = config.stages * (config.block_m + config.block_n) * line
     ahead = (config.stages - (2 if config.unit == "wgmma" else 1)) * config.block_n * line
@@ -423,13 +421,14 @@ def tiled_cost(config: GemmConfig, item: int, sizes: Sizes, device: DeviceLimits
 def _stream_cost(
     cols: int, parts: int, ring: int, ahead: int, k: int, sizes: Sizes, device: DeviceLimits
 ) -> float:
-    """Relative time of a product with few rows, which is that of reading the right factor.
+    """Estimate the relative time of a product with few rows, which is that of reading the right
+    factor.
 
     A block has `cols` columns and a ring of `ring` bytes that holds `k` products of each; `ahead`
-    bytes of the right factor are on their way. By what an H200 did: how many compute units have a
-    block, how many bytes are on their way to one, how often the rows are read (twice as dear where
-    blocks are no longer in step), the rings that further rounds of blocks fill anew, and a second
-    kernel that reads the parts' sums.
+    bytes of the right factor are in flight. Fitted to an H200: the number of compute units with a
+    block, the bytes in flight to each, how often the rows are read (twice as expensive when blocks
+    are no longer in step), the rings that further rounds of blocks refill, and a second kernel that
+    reads the parts' sums.
     """
     blocks = -(-sizes.n // cols) * sizes.batch * parts
     fit = max(1, device.dynamic_lds_bytes // ring)
@@ -443,16 +442,16 @@ def _stream_cost(
 
 
 _CACHE = 4
-"""How much faster bytes come from L2 than from memory, about; only the order of size matters."""
+"""The approximate bandwidth of L2 over memory; only the order of magnitude matters."""
 _LAUNCH_BYTES = 4 << 20
-"""What memory brings while a kernel that is not needed would be launched: some 2 us."""
+"""Bytes from memory in the time of an unnecessary kernel launch: some 2 us."""
 
 
 def refitted(
     config: GemmConfig | SkinnyConfig, problem: GemmProblem, offered: GemmProblem
 ) -> GemmConfig | SkinnyConfig:
-    """A config that was chosen for `offered`, with the vectors that `problem` allows, which loads
-    its factors otherwise. Raises ConfigError where another arrangement would be needed."""
+    """Return a config chosen for `offered` with the vectors that `problem` permits, which loads its
+    factors differently. Raises ConfigError if another arrangement would be needed."""
     form, old = canonical(problem), canonical(offered)
     vec_a, vec_b = min(config.vec_a, form.left.vector), min(config.vec_b, form.right.vector)
     if isinstance(config, GemmConfig):
@@ -468,9 +467,8 @@ def refitted(
 
 
 def pays(config: Any, problem: GemmProblem, hint: Callable[[Expr], int] = int) -> bool:
-    """Whether loading what a factor is computed from, again for each tile, costs less than writing
-    the factor once. `config` is one of ours, in whatever language; `hint` guesses sizes that are
-    dynamic."""
+    """Return whether loading a factor's sources, again for each tile, costs less than writing the
+    factor once. `config` is one of ours, in any language; `hint` guesses dynamic sizes."""
     sizes = problem.sizes(hint)
     return all(
         (times - 1) * (stored - plain) / _CACHE <= stored + plain + _LAUNCH_BYTES
@@ -484,11 +482,11 @@ def _traffic(
     sizes: Sizes,
     hint: Callable[[Expr], int],
 ) -> list[tuple[int, int, int]]:
-    """Of each computed factor: bytes of its sources, its own bytes, and how often it is loaded."""
+    """Return for each computed factor: its sources' bytes, its own bytes, and its loads."""
     rows, cols = (sizes.n, sizes.m) if problem.flipped else (sizes.m, sizes.n)
     tall, wide = _block(config)
     form = canonical(problem)
-    found = []
+    factors = []
     for side, lines, times in (
         (form.left, rows, -(-cols // wide)),
         (form.right, cols, -(-rows // tall)),
@@ -497,12 +495,12 @@ def _traffic(
             operands = [source.operand for source in side.prologue.sources]
             stored = sum(math.prod(map(hint, x.sizes)) * x.item_bytes for x in operands)
             own = sizes.batch * lines * sizes.k * side.operand.item_bytes
-            found.append((stored, own, times))
-    return found
+            factors.append((stored, own, times))
+    return factors
 
 
 def _block(config: Any) -> tuple[int, int]:
-    """Rows and columns of the result that a block computes."""
+    """Return the rows and columns of the result that a block computes."""
     if isinstance(config, SkinnyConfig):
         return config.rows, config.cols * config.waves_n
     return config.block_m, config.block_n

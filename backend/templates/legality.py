@@ -1,6 +1,6 @@
-"""What a config must obey: the rules of the templates, then the limits of a device.
+"""The rules for configs: those of the templates, then the limits of a device.
 
-What a kernel takes of a device, its registers too, is estimated, before any compile.
+A kernel's resources, including registers, are estimated before any compile.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _ADDRESSES = 40
 
 
 def lane_grid(wave: int) -> tuple[int, int]:
-    """How the lanes of a wave share its tile without matrix cores: rows by columns."""
+    """Return how the lanes of a wave divide its tile without matrix cores: rows by columns."""
     return (8, 8) if wave == 64 else (4, 8)
 
 
 def piece(vector: int, item: int) -> int:
-    """Elements that a thread copies at once; narrow ones go through registers, 16 bytes each."""
+    """Return the elements that a thread copies at once; narrow ones by 16 bytes in registers."""
     return vector if vector * item >= 4 else VECTOR_BYTES // item
 
 
 def registers(config: Config, problem: GemmProblem, wave: int) -> int:
-    """Vector registers of a thread, about: sums, what is on its way from memory, addresses."""
+    """Estimate the vector registers of a thread: sums, values in flight from memory, addresses."""
     item = problem.a.item_bytes
     if isinstance(config, DirectConfig):
         return convolution.values(config, problem, wave) + _ADDRESSES
@@ -77,8 +77,8 @@ def registers(config: Config, problem: GemmProblem, wave: int) -> int:
 
 
 def _unpacked(config: GemmConfig, problem: GemmProblem, unit: MatrixUnit, wave: int) -> int:
-    """Of bytes that RDNA and NVIDIA take apart on their way to LDS, those that are turned or come
-    by less than a word: so many registers each, as seen in compiled kernels."""
+    """Return the registers for bytes that RDNA and NVIDIA unpack on their way to LDS, if they are
+    transposed or loaded in less than words, as seen in compiled kernels."""
     if problem.a.item_bytes > 1 or unit.family == "mfma":
         return 0
     turned = 2 if unit.family == "mma" else 4
@@ -94,8 +94,8 @@ def _unpacked(config: GemmConfig, problem: GemmProblem, unit: MatrixUnit, wave: 
 
 
 def converted(config: Config, problem: GemmProblem, target: Target) -> int:
-    """Registers more where fp8 is multiplied as fp16, as `mma` does on Hopper: the compiler
-    converts all of a step ahead."""
+    """Return the additional registers if fp8 is multiplied as fp16, as with `mma` on Hopper: the
+    compiler converts a whole step ahead."""
     if isinstance(config, DirectConfig) or config.unit != "mma" or config.stages < 3:
         return 0
     if not (target.arch.startswith("sm_90") and problem.a.dtype.startswith("float8")):
@@ -108,7 +108,8 @@ def converted(config: Config, problem: GemmProblem, target: Target) -> int:
 
 
 def _skinny_registers(config: SkinnyConfig, problem: GemmProblem) -> int:
-    """Terms count as sums, to whose type they are converted; each row has an address of its own."""
+    """Return the registers of a skinny kernel: terms count as sums, to whose type they are
+    converted; each row has its own address."""
     k_fast = canonical(problem).right.k_fast
     lane_cols = config.cols if k_fast else config.vec_b
     lane_k = config.vec_b if k_fast else config.vec_a
@@ -118,7 +119,7 @@ def _skinny_registers(config: SkinnyConfig, problem: GemmProblem) -> int:
 
 
 def _skinny_unit_registers(config: SkinnyConfig, unit: MatrixUnit, problem: GemmProblem) -> int:
-    """Sums, and the terms of all steps as memory has them."""
+    """Return a skinny kernel's registers with a matrix unit: sums, and the terms of all steps."""
     item = problem.a.item_bytes
     k_fast = canonical(problem).right.k_fast
     depth = config.vec_b if k_fast else unit.terms(item)
@@ -152,7 +153,7 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     if isinstance(problem, GroupedProblem) and config.split_k != 1:
         yield "split_k: groups of rows are not known where K would be split"
     if config.block_m % config.wave_m or config.block_n % config.wave_n:
-        yield "the block is no multiple of the wave's tile"
+        yield "the block is not a multiple of the wave's tile"
     if (unit := UNITS.get(config.unit)) is not None:
         if not unit.multiplies(problem.a.dtype):
             yield f"{config.unit} does not multiply {problem.a.dtype}"
@@ -179,11 +180,11 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
         (form.right, config.vec_b, config.block_n),
     ):
         if (config.block_k if side.k_fast else outer) % vector:
-            yield "the block is no multiple of a vector"
+            yield "the block is not a multiple of a vector"
     if any(
         lines * item % VECTOR_BYTES for lines in (config.block_m, config.block_n, config.block_k)
     ):
-        yield "a line of LDS is no multiple of 16 bytes"
+        yield "a line of LDS is not a multiple of 16 bytes"
 
 
 def _positive(*values: int) -> Iterator[str]:
@@ -193,16 +194,16 @@ def _positive(*values: int) -> Iterator[str]:
 
 def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[str]:
     if config.wave_m % unit.m or config.wave_n % unit.n:
-        yield "the wave's tile is no multiple of the matrix instruction"
+        yield "the wave's tile is not a multiple of the matrix instruction"
     if config.kpack > 1 and config.kpack * unit.terms(item) * item > VECTOR_BYTES:
         yield "kpack: an LDS read has 16 bytes at most"
     if config.block_k % (config.kpack * unit.k(item)):
-        yield "block_k is no multiple of what one LDS read feeds"
+        yield "block_k is not a multiple of what one LDS read feeds"
 
 
 def takes_pipeline(problem: GemmProblem) -> bool:
-    """Whether asynchronous copies bring what is multiplied, and single values go beside them:
-    nothing is converted or looked for; a gathered place has a bit for each row and column."""
+    """Return whether asynchronous copies can load the factors, beside single values: nothing is
+    converted or looked up; a gathered position has a bit for each row and column."""
     plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
     form, item = canonical(problem), problem.a.item_bytes
     # As fragments are loaded; bytes come in pairs, so along K.
@@ -220,8 +221,8 @@ def _gathered(problem: ConvProblem) -> Side:
 
 
 def takes_boxes(config: GemmConfig, problem: GemmProblem) -> bool:
-    """Whether bulk tensor copies bring the tiles of a warpgroup: lines are whole 16-byte pieces,
-    and a step of a convolution is of one pixel from each place."""
+    """Return whether bulk tensor copies load the tiles of a warpgroup: lines are whole 16-byte
+    pieces, and a convolution's step is one pixel of each position."""
     least = VECTOR_BYTES // problem.a.item_bytes
     if isinstance(problem, ConvProblem) and not _takes_pixels(config, problem):
         return False
@@ -229,7 +230,7 @@ def takes_boxes(config: GemmConfig, problem: GemmProblem) -> bool:
 
 
 def _takes_pixels(config: GemmConfig, problem: ConvProblem) -> bool:
-    """What the descriptions of such copies can say of a window."""
+    """Return whether the descriptors of such copies can describe the window."""
     window = problem.window
     assert window is not None
     dims = zip(window.kernel, window.dilation, window.padding, window.stride, strict=True)
@@ -271,7 +272,7 @@ def _warpgroup_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str
 
 def _copy_defects(config: GemmConfig, item: int) -> Iterator[str]:
     if any(lines & (lines - 1) for lines in (config.block_m, config.block_n, config.block_k)):
-        yield "a line of LDS that is no power of two"
+        yield "a line of LDS that is not a power of two"
     lines = max(config.block_m, config.block_n, config.block_k)
     if lines > 32 * config.waves * min(piece(v, item) for v in (config.vec_a, config.vec_b)):
         yield "a line of LDS is more than one copy of each thread"
@@ -283,18 +284,18 @@ def _fma_defects(config: GemmConfig) -> Iterator[str]:
     for wave in (32, 64):
         rows, cols = lane_grid(wave)
         if config.wave_m % rows or config.wave_n % cols:
-            yield f"the wave's tile is no multiple of {rows} x {cols} lanes"
+            yield f"the wave's tile is not a multiple of {rows} x {cols} lanes"
 
 
 def _vector_defects(name: str, width: int, most: int) -> Iterator[str]:
     if width < 1 or width & (width - 1):
-        yield f"{name} is no power of two"
+        yield f"{name} is not a power of two"
     elif width > most:
         yield f"{name}: the operand's alignment allows {most}"
 
 
 def run_length(config: GemmConfig, item_bytes: int) -> int:
-    """Neighbouring columns of the result that a lane stores."""
+    """Return the neighbouring columns of the result that a lane stores."""
     if config.pipelined:
         return 8
     if (unit := UNITS.get(config.unit)) is not None:
@@ -303,7 +304,7 @@ def run_length(config: GemmConfig, item_bytes: int) -> int:
 
 
 def run_of(per_lane: int, item_bytes: int) -> int:
-    """The largest power of two that divides what a lane has and fits one LDS read."""
+    """Return the largest power of two that divides a lane's columns and fits one LDS read."""
     run = VECTOR_BYTES // item_bytes
     while per_lane % run:
         run //= 2
@@ -360,7 +361,7 @@ def _skinny_ring_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator
     if not (form.left.k_fast and form.right.k_fast):
         yield "stages: a line of LDS is 128 bytes along K"
     if config.stages * (config.rows + config.cols) * 32 % config.cols:
-        yield "stages: a wave's ring is no multiple of a line of its sums"
+        yield "stages: a wave's ring is not a multiple of a line of its sums"
     if config.unroll != 1 or min(config.vec_a, config.vec_b) * item < VECTOR_BYTES:
         yield "stages: the ring takes the place of unroll, and copies have 16 bytes"
 
@@ -369,16 +370,17 @@ _SIMDS = 4
 _MAX_THREADS = 1024
 
 _MARGIN = 16
-"""What the estimate of a skinny kernel may be short by: one that spills is never worth a try."""
+"""The error margin of a skinny kernel's estimate: one that spills is never worth a try."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """`compute_units` is that of the largest board (SMs on NVIDIA); a caller who knows says so.
+    """The limits of a device. `compute_units` is that of the largest board (SMs on NVIDIA), unless
+    the caller gives it.
 
-    `registers` is the most that a thread may have, `register_file` what a SIMD has for one thread
-    of each of its waves. `xcds` are dies with an L2 each. `lds_bytes` is what a block may declare,
-    `dynamic_lds_bytes` what a launch may ask for.
+    `registers` is the maximum of a thread, `register_file` a SIMD's capacity for one thread of each
+    of its waves. `xcds` are dies with an L2 each. `lds_bytes` is the maximum that a block may
+    declare, `dynamic_lds_bytes` that of a launch.
     """
 
     target: Target
@@ -390,13 +392,13 @@ class DeviceLimits:
     xcds: int = 1
 
 
-def device_of(target: Target, compute_units: int | None = None) -> DeviceLimits:
-    """Raises ConfigError for an architecture without a list of configs."""
-    arch = target.known
+def device_limits(target: Target, compute_units: int | None = None) -> DeviceLimits:
+    """Return the limits. Raises ConfigError for an architecture without a list of configs."""
+    arch = target.facts
     if target.kind == "cpu":
         device = DeviceLimits(target, 1, 1024, 4096, target.lds_bytes, target.lds_bytes)
     elif arch is None or not arch.compute_units:
-        names = ", ".join(name for name, known in GPU_ARCHES.items() if known.compute_units)
+        names = ", ".join(name for name, other in GPU_ARCHES.items() if other.compute_units)
         raise ConfigError(f"no configs for {target}; known: {names}")
     else:
         device = DeviceLimits(
@@ -412,19 +414,19 @@ def device_of(target: Target, compute_units: int | None = None) -> DeviceLimits:
 
 
 def device_defect(config: Config, problem: GemmProblem, on: DeviceLimits) -> str | None:
-    """Why the config should not be compiled for this device; None if nothing speaks against it."""
+    """Return why the config should not be compiled for this device, or None."""
     wave = wave_of(on.target, config.unit)
     threads = config.waves * wave
     if threads > _MAX_THREADS:
         return f"{threads} threads a block, {_MAX_THREADS} are allowed"
     if not has_unit(on.target, config.unit, problem.a.dtype):
         return f"{on.target} has no {config.unit}"
-    # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
+    # A skinny kernel waits for memory, so a SIMD needs two waves, of which one loads.
     together = 2 if isinstance(config, SkinnyConfig) and config.unit == "fma" else 1
-    asked = isinstance(config, DirectConfig) or (
+    is_dynamic = isinstance(config, DirectConfig) or (
         config.pipelined if isinstance(config, GemmConfig) else config.stages > 1
     )
-    most_lds = on.dynamic_lds_bytes if asked else on.lds_bytes
+    most_lds = on.dynamic_lds_bytes if is_dynamic else on.lds_bytes
     if (lds := lds_bytes(config, problem)) * together > most_lds:
         return f"{lds} bytes of LDS, a block may have {most_lds // together}"
     waves = max(-(-config.waves // _SIMDS), together)
@@ -438,9 +440,9 @@ def device_defect(config: Config, problem: GemmProblem, on: DeviceLimits) -> str
 
 
 def lds_bytes(config: Config, problem: GemmProblem) -> int:
-    """LDS of a block, exactly."""
+    """Return the exact LDS bytes of a block."""
     if isinstance(config, DirectConfig):
-        return convolution.lds_bytes(config, problem)
+        return convolution.direct_lds_bytes(config, problem)
     if isinstance(config, SkinnyConfig):
         if config.stages > 1:
             return config.waves * config.stages * (config.rows + config.cols) * 128
@@ -458,6 +460,6 @@ def lds_bytes(config: Config, problem: GemmProblem) -> int:
 
 
 def staged_line(wave_n: int) -> int:
-    """Sums of a line on their way through LDS; as `Product::LINE` of the pipeline."""
+    """Return the sums of a line on their way through LDS, as `Product::LINE` of the pipeline."""
     columns = wave_n + wave_n // 32 * 4
     return columns + (24 - columns % 16) % 16

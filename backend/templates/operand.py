@@ -1,4 +1,4 @@
-"""The tensors of a problem and the numbers that a kernel is called with."""
+"""The tensors of a problem and the numerical arguments of a kernel."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DType = Literal[
     "uint8",
     "bool",
 ]
-"""Of an element, by torch's name."""
+"""The type of an element, by torch's name."""
 Expr: TypeAlias = sympy.Expr | int
-"""A size or stride: a number, or an expression of symbols that are known at run time."""
+"""A size or stride: a number, or an expression of symbols with values at run time."""
 
 CPP_TYPE: dict[str, str] = {**CPP_VALUE, **NARROW, "bool": "uint8_t"}
 ACC: dict[str, DType] = dict.fromkeys((*NARROW, "float32"), "float32")
 ACC.update({"float64": "float64", "int8": "int32"})
-"""What products of a type are summed up in; what is not here is no factor."""
+"""The type of sums for each factor type; other types cannot be factors."""
 VECTOR_BYTES = 16
 """The widest load or store of one lane."""
 
@@ -44,8 +44,8 @@ VECTOR_BYTES = 16
 class Operand:
     """A tensor that the kernel reads or writes. Sizes, strides and offset are in elements.
 
-    `name` is the parameter's name in C. The pointer that is passed is that of the first element:
-    `offset` tells only how it is aligned. `base_bytes` is the alignment of the storage itself.
+    `name` is the parameter's name in C. The pointer passed is that of the first element: `offset`
+    only describes its alignment. `base_bytes` is the alignment of the storage itself.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Operand:
 
     @property
     def widest(self) -> int:
-        """Elements of the widest vector access."""
+        """The elements of the widest vector access."""
         return VECTOR_BYTES // self.item_bytes
 
 
@@ -81,8 +81,9 @@ class ArgInfo:
 class SizeArg:
     """An `int64_t` of the signature that the operands' shapes determine.
 
-    `sizes` and `strides` say for which (operand name, dimension) the template may use it. `most` is
-    the largest value that the entry takes; with None, a larger one takes several launches.
+    `sizes` and `strides` list the (operand name, dimension) for which the template may use it.
+    `most` is the largest value that the entry takes; with None, a larger one takes several
+    launches.
     """
 
     name: str
@@ -93,16 +94,16 @@ class SizeArg:
 
 
 LARGEST_SIZE = 0x7FFF0000
-"""Of a dimension in one launch: an `int` has room for one tile more."""
+"""The maximum of a dimension in one launch: an `int` has room for one more tile."""
 
 
 def is_number(expr: Expr, number: int) -> bool:
-    """Whether the expression is this number for every value of its symbols, as far as known."""
+    """Return whether the expression certainly is this number for all values of its symbols."""
     return bool(expr == number)
 
 
 def power_of_two_factor(expr: Expr, most: int) -> int:
-    """The largest power of two up to `most` that divides the expression for all integer symbols."""
+    """Return the largest power of two up to `most` that always divides the expression."""
     if isinstance(expr, int) or expr.is_Integer:
         return math.gcd(int(expr), most)
     if expr.is_Mul:
@@ -115,10 +116,8 @@ def power_of_two_factor(expr: Expr, most: int) -> int:
 
 
 def vector_width(operand: Operand, strides: tuple[Expr, ...]) -> int:
-    """Elements that may be accessed at once along the contiguous dimension.
-
-    `strides` are those of the other dimensions. A power of two, at most 16 bytes.
-    """
+    """Return the elements that may be accessed at once along the contiguous dimension. `strides`
+    are those of the other dimensions. A power of two, at most 16 bytes."""
     most = min(operand.widest, max(1, operand.base_bytes // operand.item_bytes))
     widths = (power_of_two_factor(step, most) for step in (operand.offset, *strides))
     return functools.reduce(math.gcd, widths, most)

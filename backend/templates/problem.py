@@ -1,11 +1,10 @@
-"""A matrix product to be computed: its operands and scalar arguments, of which the C signature of a
-kernel is made, and what a kernel must know of them in advance.
-"""
+"""A matrix product to compute: its operands and scalar arguments, which form the C signature of a
+kernel, and properties that a kernel needs in advance."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -40,7 +39,7 @@ ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "gelu", "gelu_tanh", "sil
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers, or guesses where the sizes are dynamic: `m` x `k` times `k` x `n`, `batch` times."""
+    """Numbers, or guesses if the sizes are dynamic: `m` x `k` times `k` x `n`, `batch` times."""
 
     m: int
     n: int
@@ -56,9 +55,9 @@ class GemmProblem:
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
     missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. Each of `scales` is a
-    factor of the elements, and broadcasts likewise. An `epilogue` stores
-    what it says, and `out` only if a store of it has that name; `out` still tells which way the
-    kernel writes. Raises UnsupportedProblemError.
+    factor of the elements, and broadcasts likewise. An `epilogue` has its own stores, and `out` is
+    stored only if one of them has that name; `out` still determines the orientation of the result.
+    Raises UnsupportedProblemError.
     """
 
     a: Operand
@@ -69,14 +68,14 @@ class GemmProblem:
     alpha: float = 1.0
     beta: float = 1.0
     a_prologue: Prologue | None = None
-    """How `a` is computed where it is loaded. Then it is in no memory: its strides mean nothing."""
+    """How `a` is computed while loading. It is then not in memory, without valid strides."""
     b_prologue: Prologue | None = None
     epilogue: Epilogue | None = None
     scales: tuple[Operand, ...] = ()
     second: tuple[Operand, Operand] | None = None
-    """c and d, of the sizes, the type and the layouts of a and b."""
+    """c and d, with the sizes, the type and the layouts of a and b."""
     fast_sums: bool = False
-    """Sums of fp8 may be as exact as a unit makes them, and need not be sums of fp32."""
+    """Whether sums of fp8 may be only as exact as the matrix unit, instead of fp32."""
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
@@ -103,9 +102,9 @@ class GemmProblem:
             raise UnsupportedProblemError("whole numbers are only multiplied and added up")
 
     def _check_second(self, second: tuple[Operand, Operand]) -> None:
-        """Whether the loop over a and b may go on over `second`. Raises UnsupportedProblemError."""
+        """Check that the loop can continue over `second`. Raises UnsupportedProblemError."""
         if self.batched or self.a_prologue or self.b_prologue:
-            raise UnsupportedProblemError("two products of what is no plain matrix")
+            raise UnsupportedProblemError("a second product of factors that are not plain matrices")
         for first, other in zip((self.a, self.b), second, strict=True):
             if (first.dtype, first.sizes) != (other.dtype, other.sizes):
                 raise UnsupportedProblemError(
@@ -148,16 +147,16 @@ class GemmProblem:
         return self.out.sizes[0] if self.batched else 1
 
     def sizes(self, hint: Callable[[Expr], int] = int) -> Sizes:
-        """Numbers for the heuristics; `hint` guesses those that are dynamic."""
+        """Return numbers for the heuristics; `hint` guesses dynamic ones."""
         return Sizes(hint(self.m), hint(self.n), hint(self.k), hint(self.batch))
 
     @property
     def flipped(self) -> bool:
-        """Whether `out` is column-major. Then out^T = b^T a^T is what the kernel computes."""
+        """Whether `out` is column-major. The kernel then computes out^T = b^T a^T."""
         return contiguous_dim(self.out) == -2
 
     def inputs(self) -> tuple[Operand | None, ...]:
-        """In the order in which a template names them."""
+        """The inputs, in the template's order of names."""
         a = self.a if self.a_prologue is None else None
         b = self.b if self.b_prologue is None else None
         sources = (source.operand for source in self.sources())
@@ -165,12 +164,12 @@ class GemmProblem:
         return (a, b, self.bias, *self.scales, *(self.second or ()), *loads, *sources)
 
     def sources(self) -> tuple[FactorSource, ...]:
-        """What the factors are computed from."""
+        """The tensors from which the factors are computed."""
         prologues = (self.a_prologue, self.b_prologue)
         return tuple(source for p in prologues if p is not None for source in p.sources)
 
     def outputs(self) -> tuple[Operand, ...]:
-        """What is stored, in the order of the signature."""
+        """The stored tensors, in the order of the signature."""
         return tuple(self._operand(store.to) for store in self._stored.stores)
 
     def _operand(self, access: Access) -> Operand:
@@ -187,7 +186,7 @@ class GemmProblem:
         return self.epilogue or plain(out, self.acc)
 
     def loads(self) -> tuple[ElementPlace, ...]:
-        """The scales and what the epilogue reads, as the kernel sees them."""
+        """The scales and the epilogue's loads, as the kernel sees them."""
         return tuple(place_of_access(access, self.flipped) for access in self._loaded)
 
     @property
@@ -199,7 +198,7 @@ class GemmProblem:
         )
 
     def stores(self) -> tuple[ElementPlace, ...]:
-        """What is stored, as the kernel sees it."""
+        """The stores, as the kernel sees them."""
         steps = self._stored.steps
         return tuple(
             replace(self._place(store.to), value_type=CPP_VALUE[steps[store.step].dtype])
@@ -213,7 +212,7 @@ class GemmProblem:
         return ElementPlace(self.out.name, self.out.cpp_type, batch, "ld_out", "1", "VEC_C")
 
     def statements(self) -> list[str]:
-        """C++ from the product of one element to what is stored."""
+        """Return C++ from the product of one element to the stores."""
         return statements(self.activation, self._stored, self.acc)
 
     def size_args(self) -> tuple[SizeArg, ...]:
@@ -261,7 +260,7 @@ class GemmProblem:
 
 
 def check_factors(a: Operand, b: Operand, out: Operand) -> None:
-    """Raises UnsupportedProblemError for what is no product, or one of a mixed type."""
+    """Raise UnsupportedProblemError for factors of no product, or of mixed types."""
     rank = len(out.sizes)
     if rank not in (2, 3) or not len(a.sizes) == len(b.sizes) == rank:
         raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
@@ -272,17 +271,15 @@ def check_factors(a: Operand, b: Operand, out: Operand) -> None:
 
 
 def check_sums(acc: DType, out: Operand) -> None:
-    """Raises UnsupportedProblemError where sums of type `acc` are stored as what they are not."""
+    """Raise UnsupportedProblemError if sums of type `acc` cannot be stored in `out`."""
     stored = ("float16", "bfloat16", "float32") if acc == "float32" else (acc,)
     if out.dtype not in stored:
         raise UnsupportedProblemError(f"sums of {acc} stored as {out.dtype}")
 
 
 def contiguous_dim(operand: Operand) -> Literal[-1, -2]:
-    """Which dimension of the matrix has neighbours in memory. Raises UnsupportedProblemError.
-
-    A dimension of size 1 counts as contiguous: its stride is never used.
-    """
+    """Return which dimension of the matrix is contiguous. Raises UnsupportedProblemError. A
+    dimension of size 1 counts as contiguous: its stride is never used."""
     dims: tuple[Literal[-1, -2], ...] = (-1, -2)
     for of_dims in (operand.strides, operand.sizes):
         for dim in dims:
@@ -298,25 +295,37 @@ def _other_dim(operand: Operand) -> int:
 
 
 def leading_stride(operand: Operand) -> Expr:
-    """Elements from one line of the matrix to the next."""
+    """Return the elements from one line of the matrix to the next."""
     return operand.strides[_other_dim(operand)]
 
 
 def widest_access(operand: Operand) -> int:
-    """Elements that a vector access of this matrix may have."""
+    """Return the maximum elements of a vector access to this matrix."""
     batch = operand.strides[:1] if len(operand.sizes) == 3 else ()
     return vector_width(operand, (leading_stride(operand), *batch))
 
 
+SCALES = ("scale_a", "scale_b")
+"""The names of the scales of two factors."""
+
+
+def input_order(problem: GemmProblem, names: Iterable[str]) -> list[int]:
+    """Return the problem's inputs in the order of `names`, then absent or fused ones."""
+    inputs = problem.inputs()
+    places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
+    order = [places[name] for name in names if name in places]
+    return [*order, *(at for at in range(len(inputs)) if at not in order)]
+
+
 def broadcast_strides(operand: Operand, rank: int) -> tuple[Expr, ...]:
-    """The strides of an operand that is broadcast to `rank` dimensions."""
+    """Return the strides of an operand that is broadcast to `rank` dimensions."""
     own = zip(operand.sizes, operand.strides, strict=True)
     strides = tuple(0 if is_number(size, 1) else stride for size, stride in own)
     return (0,) * (rank - len(strides)) + strides
 
 
 @dataclass(frozen=True, slots=True)
-class Second:
+class SecondFactor:
     """The factor of the second product: its parameter in C, and that of its leading stride."""
 
     name: str
@@ -325,18 +334,18 @@ class Second:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One factor as the kernel sees it: lines of `outer` (rows of the result for the left factor,
+    """A factor as the kernel sees it: lines of `outer` (rows of the result for the left factor,
     columns for the right one) by K."""
 
     operand: Operand
     k_fast: bool
     """Whether K is the contiguous dimension."""
     vector: int
-    """Elements that may be loaded at once along the contiguous dimension."""
+    """The elements that may be loaded at once along the contiguous dimension."""
     ld: str
     batch_stride: str
     prologue: Prologue | None = None
-    second: Second | None = None
+    second: SecondFactor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,13 +362,13 @@ class Canonical:
 
 
 def canonical(problem: GemmProblem) -> Canonical:
-    """The problem, or its transpose if `out` is column-major."""
+    """Return the problem, or its transpose if `out` is column-major."""
     a = _side(problem.a, "a", -1, problem.a_prologue)
     b = _side(problem.b, "b", -2, problem.b_prologue)
     if problem.second is not None:
         c, d = problem.second
-        a = replace(a, vector=min(a.vector, widest_access(c)), second=Second(c.name, "ld_c"))
-        b = replace(b, vector=min(b.vector, widest_access(d)), second=Second(d.name, "ld_d"))
+        a = replace(a, vector=min(a.vector, widest_access(c)), second=SecondFactor(c.name, "ld_c"))
+        b = replace(b, vector=min(b.vector, widest_access(d)), second=SecondFactor(d.name, "ld_d"))
     form = Canonical(a, b, "M", "N", "bias_row", "bias_col", widest_access(problem.out))
     if not problem.flipped:
         return form
@@ -378,26 +387,25 @@ def _side(operand: Operand, suffix: str, k_dim: int, prologue: Prologue | None) 
 
 @dataclass(frozen=True, slots=True)
 class GroupedProblem(GemmProblem):
-    """A product of which the batch are the groups: `a` and `out` are the same for each, and the
-    rows of a group are those up to its number in `ends`, from the end of the group before. K is
-    not split."""
+    """A product whose batch are the groups: `a` and `out` are the same for each, and the rows of a
+    group end at its number in `ends`, and begin at the previous group's end. K is not split."""
 
     ends: Operand | None = None
 
     def inputs(self) -> tuple[Operand | None, ...]:
-        """`ends` stands where a bias would."""
+        """The inputs; `ends` takes the position of a bias."""
         a, b, _, *rest = GemmProblem.inputs(self)
         return a, b, self.ends, *rest
 
     def sizes(self, hint: Callable[[Expr], int] = int) -> Sizes:
-        """The rows of all groups together are those of one."""
+        """The sizes, with the rows of all groups counted together."""
         return Sizes(hint(self.m), hint(self.n), hint(self.k))
 
 
 def grouped_problem(
     a: Operand, b: Operand, out: Operand, ends: Operand, activation: Activation = "none"
 ) -> GroupedProblem:
-    """`out` (M, N) of `a` (M, K) and `b` (G, K, N), whose groups end at the rows `ends` (G).
+    """Build `out` (M, N) of `a` (M, K) and `b` (G, K, N), whose groups end at the rows `ends` (G).
 
     Raises UnsupportedProblemError for groups along K or along the columns, and for a result that is
     not row-major.

@@ -1,12 +1,11 @@
-"""From a problem and a config to C++: one entry, what to call it with, and its workspace; and the
-object that a template sees as `kernel`: its signature, its sizes, and how to call it.
+"""From a problem and a config to C++: one entry, its call arguments and its workspace; and the
+object that a template sees as `kernel`: its signature, its sizes, and its call.
 
 Sizes are integer expressions of sympy, printed as C++.
 
 The C ABI: `int NAME(inputs, outputs, sizes and strides, runtime arguments, size_t* workspace_size,
-uint8_t* workspace, hipStream_t stream)`; every number among them is an `int64_t`. It returns 0 or
-HIP's error code. With `workspace_size` not null it only stores there the bytes of workspace that
-the call would need.
+uint8_t* workspace, hipStream_t stream)`; every number is an `int64_t`. It returns 0 or HIP's error
+code. If `workspace_size` is not null, it only stores there the workspace bytes that the call needs.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from sympy.printing.printer import Printer
 from backend.counted import counted
 from backend.errors import ConfigError, RenderError
 from backend.templates.config import UNITS, Config, DirectConfig, GemmConfig, SkinnyConfig
-from backend.templates.convolution import one_launch
+from backend.templates.convolution import ConvProblem, one_launch
 from backend.templates.legality import config_defect, lds_bytes, takes_boxes
 from backend.templates.operand import LARGEST_SIZE, ArgInfo, DType, Expr, Operand, SizeArg
-from backend.templates.problem import GemmProblem, Sizes, canonical
+from backend.templates.problem import GemmProblem, GroupedProblem, Sizes, canonical
 
 
 def cexpr(expr: Expr) -> str:
-    """C++ of an integer expression, in `int64_t`; division rounds down, as Python's does.
+    """Return C++ of an integer expression, in `int64_t`; division rounds down, as in Python.
 
     Inductor's own functions (`FloorDiv`, `ModularIndexing`, ...) are known by name. Raises
-    RenderError for what is no integer expression.
+    RenderError for anything else.
     """
     return str(_IntegerPrinter().doprint(sympy.sympify(expr)))
 
 
 def _modulo(over: str, under: str) -> str:
-    """With the sign of the divisor; C++'s has that of the dividend."""
+    """Return the modulo with the sign of the divisor; C++'s has that of the dividend."""
     return f"(({over} % {under} + {under}) % {under})"
 
 
@@ -49,12 +48,12 @@ def _floor_div(over: str, under: str) -> str:
 
 
 def _fold(comparison: str, texts: Iterable[str]) -> str:
-    """The least or the greatest of some."""
+    """Return the minimum or the maximum."""
     return functools.reduce(lambda a, b: f"({a} {comparison} {b} ? {a} : {b})", texts)
 
 
 class _IntegerPrinter(Printer):  # type: ignore[misc]
-    """Every compound is in parentheses: the text is read by a compiler, not by people."""
+    """A printer that puts every compound in parentheses: only compilers read the text."""
 
     def emptyPrinter(self, expr: object) -> str:
         raise RenderError(f"no C++ for {type(expr).__name__} in a size: {expr}")
@@ -128,11 +127,8 @@ ABI_TAIL = (
 
 @dataclass(frozen=True, slots=True)
 class CallArg:
-    """One argument of a call, without the tail: what stands in its place in the signature.
-
-    `value` is the operand of an input or output, the expression of a size, or the number that this
-    choice has for a runtime argument.
-    """
+    """An argument of a call, without the tail. `value` is the operand of an input or output, the
+    expression of a size, or this choice's number for a runtime argument."""
 
     kind: Literal["input", "output", "size", "runtime"]
     name: str
@@ -141,10 +137,8 @@ class CallArg:
 
 
 class TemplateKernel:
-    """A kernel while it is rendered. `def_kernel` must come first.
-
-    `runtime_values` has one value for each of `runtime_args`; they are not part of the source.
-    """
+    """A kernel while it is rendered. `def_kernel` must come first. `runtime_values` has one value
+    for each of `runtime_args`; they are not part of the source."""
 
     def __init__(
         self,
@@ -171,15 +165,15 @@ class TemplateKernel:
         size_args: Sequence[SizeArg] = (),
         input_reorder: Sequence[int] | None = None,
     ) -> str:
-        """The entry's signature, without its body.
+        """Return the entry's signature, without its body.
 
-        `input_reorder` is the order in which the caller passes the inputs: a template's
-        [X, W, Bias] that is called with [Bias, X, W] has [2, 0, 1]. An absent input is None.
+        `input_reorder` is the caller's order of inputs: a template's [X, W, Bias] that is called
+        with [Bias, X, W] has [2, 0, 1]. An absent input is None.
         """
         order = range(len(inputs)) if input_reorder is None else input_reorder
         if sorted(order) != list(range(len(inputs))):
             inputs_text = counted(len(inputs), "input")
-            raise RenderError(f"input_reorder {list(order)} is no order of {inputs_text}")
+            raise RenderError(f"input_reorder {list(order)} is not an order of {inputs_text}")
         for index in order:
             if (operand := inputs[index]) is not None:
                 self._add("input", operand.name, f"const {operand.cpp_type}*", operand)
@@ -208,7 +202,7 @@ class TemplateKernel:
         self._args.append(CallArg(kind, name, ty, value))
 
     def parameters(self) -> tuple[ArgInfo, ...]:
-        """The whole signature, the tail included."""
+        """The whole signature, including the tail."""
         return (*(ArgInfo(arg.name, arg.ty) for arg in self._args), *ABI_TAIL)
 
     def call_args(self) -> tuple[CallArg, ...]:
@@ -224,12 +218,12 @@ class TemplateKernel:
         return tuple(self._limits)
 
     def arg_name(self, operand: Operand | None) -> str | None:
-        """The parameter that holds this operand; None for an absent one."""
+        """Return the parameter of this operand; None for an absent one."""
         names = {arg.name for arg in self._args if arg.kind in ("input", "output")}
         return operand.name if operand is not None and operand.name in names else None
 
     def check_not_null(self, operand: Operand | None) -> str:
-        """A statement that refuses a null pointer for an operand that has elements."""
+        """Return a statement that refuses a null pointer for an operand that has elements."""
         name = self.arg_name(operand)
         if operand is None or name is None:
             return ""
@@ -239,7 +233,7 @@ class TemplateKernel:
     def size(
         self, operand: Operand | None, start: int, end: int | None = None, default: int = 0
     ) -> str:
-        """C++ of a size, or of the product of the sizes from `start` to `end`, both included."""
+        """Return C++ of a size, or of the product of the sizes `start` to `end`, inclusive."""
         if operand is None:
             return str(default)
         rank = len(operand.sizes)
@@ -254,7 +248,7 @@ class TemplateKernel:
         return text if len(dims) == 1 else f"({text})"
 
     def stride(self, operand: Operand | None, dim: int, default: int = 0) -> str:
-        """C++ of a stride in elements."""
+        """Return C++ of a stride in elements."""
         if operand is None:
             return str(default)
         dim = _dim(dim, len(operand.strides))
@@ -263,20 +257,22 @@ class TemplateKernel:
     def _bound(
         self, names: dict[tuple[str, int], str], operand: Operand, dim: int, expr: Expr
     ) -> str:
-        """By its argument where there is one: then one binary serves every value of it."""
+        """Return the argument's name if there is one, so that one binary serves every value."""
         for key in ((operand.name, dim), (operand.name, dim - len(operand.sizes))):
             if key in names:
                 return f"int64_t{{{names[key]}}}"
         return cexpr(self._rename(sympy.sympify(expr)))
 
     def _rename(self, expr: sympy.Expr) -> sympy.Expr:
-        """The expression with the caller's symbols replaced by the size arguments."""
+        """Return the expression with the caller's symbols replaced by the size arguments."""
         sizes = [arg for arg in self._args if arg.kind == "size"]
-        known = {arg.value: sympy.Symbol(arg.name) for arg in reversed(sizes)}
-        renamed = expr.xreplace({k: v for k, v in known.items() if isinstance(k, sympy.Symbol)})
+        arguments = {arg.value: sympy.Symbol(arg.name) for arg in reversed(sizes)}
+        renamed = expr.xreplace({k: v for k, v in arguments.items() if isinstance(k, sympy.Symbol)})
         unknown = renamed.free_symbols - {sympy.Symbol(arg.name) for arg in self._args}
         if unknown:
-            raise RenderError(f"no argument of {self.name} tells {min(map(str, unknown))}")
+            raise RenderError(
+                f"no argument of {self.name} has the value of {min(map(str, unknown))}"
+            )
         return renamed
 
 
@@ -288,15 +284,13 @@ def _dim(index: int, rank: int) -> int:
 
 
 RUNTIME_ARGS = (ArgInfo("split_k", "int64_t"),)
-"""What the caller of either template chooses at run time."""
+"""The runtime arguments of every template."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A source with the entry `name`. `args` are those of its signature, without the tail.
-
-    Two configs that differ only in runtime arguments have the same source.
-    """
+    """A source with the entry `name`. `args` are those of its signature, without the tail. Two
+    configs that differ only in runtime arguments have the same source."""
 
     name: str
     source: str
@@ -305,13 +299,13 @@ class Rendered:
     config: Any
 
     def workspace_bytes(self, sizes: Sizes, split_k: int | None = None) -> int:
-        """What the entry stores in `workspace_size`; `split_k` is the config's if None."""
+        """Return the value stored in `workspace_size`; `split_k` is the config's if None."""
         split = self.config.split_k if split_k is None else split_k
         return workspace_bytes(self.problem, self.config, sizes, split)
 
 
 def workspace_bytes(problem: GemmProblem, config: Config, sizes: Sizes, split_k: int) -> int:
-    """Bytes of partial sums: none without a split. The entry computes the same."""
+    """Return the bytes of partial sums: none without a split. The entry computes the same."""
     parts = split_parts(config, sizes, split_k)
     if parts == 1:
         return 0
@@ -320,7 +314,7 @@ def workspace_bytes(problem: GemmProblem, config: Config, sizes: Sizes, split_k:
 
 
 def split_parts(config: Config, sizes: Sizes, split_k: int) -> int:
-    """Into how many parts K really is split: no more than it has tiles of `block_k`."""
+    """Return the actual number of parts of K: at most its number of tiles of `block_k`."""
     if isinstance(config, DirectConfig):
         return 1
     block_k = config.block_k if isinstance(config, GemmConfig) else SKINNY_SPLIT_UNIT
@@ -328,12 +322,12 @@ def split_parts(config: Config, sizes: Sizes, split_k: int) -> int:
 
 
 SKINNY_SPLIT_UNIT = 256
-"""The least K of a part of a skinny product."""
+"""The minimum K of a part of a skinny product."""
 
 
 @functools.cache
-def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
-    """The templates of a folder. An undefined name is an error, not an empty text."""
+def jinja_environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
+    """Return the templates of a folder. An undefined name is an error, not an empty text."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
@@ -344,55 +338,24 @@ def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
     )
 
 
-def render_gemm(
-    problem: GemmProblem,
-    config: GemmConfig,
-    name: str,
-    kernel: TemplateKernel | None = None,
-    input_reorder: Sequence[int] | None = None,
-) -> Rendered:
-    """The tiled product. Raises ConfigError where the config does not fit the problem.
-
-    `kernel` replaces the kernel that is made here, for one that knows more than this does.
-    """
-    template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
-    if config.pipelined and problem.a.dtype == "float64":
-        template = "pipeline_f64.hip.jinja"
-    if config.unit == "wgmma":
-        template = "boxes.hip.jinja" if takes_boxes(config, problem) else "warpgroup.hip.jinja"
-    return _render(template, problem, config, name, kernel, input_reorder)
-
-
-def render_skinny(
-    problem: GemmProblem,
-    config: SkinnyConfig,
-    name: str,
-    kernel: TemplateKernel | None = None,
-    input_reorder: Sequence[int] | None = None,
-) -> Rendered:
-    """The product with few rows. Raises ConfigError where the config does not fit the problem."""
-    template = "skinny.hip.jinja" if config.unit == "fma" else "skinny_matrix.hip.jinja"
-    if config.stages > 1:
-        template = "skinny_ring.hip.jinja"
-    return _render(template, problem, config, name, kernel, input_reorder)
-
-
-def _render(
-    template: str,
+def render(
     problem: GemmProblem,
     config: Config,
     name: str,
     kernel: TemplateKernel | None = None,
     input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
+    """Render the template that computes a problem by a config. `kernel` replaces the default one,
+    for a caller with a more specific one. Raises ConfigError if the config does not fit."""
     if (defect := config_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
     kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
+    template = _template_of(problem, config)
     if not isinstance(config, SkinnyConfig) and template in _WHOLE:
         kernel.limit(one_launch(problem, config))
     source = (
-        environment()
-        .get_template(template)
+        jinja_environment()
+        .get_template(f"{template}.hip.jinja")
         .render(
             kernel=kernel,
             problem=problem,
@@ -411,14 +374,24 @@ def _render(
     return Rendered(kernel.name, source, kernel.call_args(), problem, config)
 
 
-_WHOLE = ("conv.hip.jinja", "grouped.hip.jinja", "direct.hip.jinja")
-"""What one launch must have all of."""
-render_conv = functools.partial(_render, _WHOLE[0])
-"""A convolution, which is a `ConvProblem`. Raises ConfigError."""
-render_grouped = functools.partial(_render, _WHOLE[1])
-"""Products of groups of rows, which are a `GroupedProblem`. Raises ConfigError."""
-render_direct = functools.partial(_render, _WHOLE[2])
-"""A convolution of groups of few channels, a joined `ConvProblem`. Raises ConfigError."""
+_WHOLE = ("conv", "grouped", "direct")
+"""Templates whose work must fit one launch."""
+
+
+def _template_of(problem: GemmProblem, config: Config) -> str:
+    if isinstance(config, DirectConfig):
+        return "direct"
+    if isinstance(config, SkinnyConfig):
+        ring = config.stages > 1
+        return "skinny_ring" if ring else "skinny" if config.unit == "fma" else "skinny_matrix"
+    if isinstance(problem, ConvProblem | GroupedProblem):
+        return "conv" if isinstance(problem, ConvProblem) else "grouped"
+    if config.unit == "wgmma":
+        return "boxes" if takes_boxes(config, problem) else "warpgroup"
+    if config.pipelined:
+        return "pipeline_f64" if problem.a.dtype == "float64" else "pipeline"
+    return "gemm"
+
 
 _WGMMA_TYPES = {
     "float16": "f32.f16.f16",
@@ -427,9 +400,9 @@ _WGMMA_TYPES = {
     "float8_e4m3fn": "f32.e4m3.e4m3",
     "float8_e5m2": "f32.e5m2.e5m2",
 }
-"""PTX's names of what wgmma sums up in and multiplies."""
+"""PTX's names of wgmma's types of sums and factors."""
 
 
 def literal(dtype: DType, value: float) -> str:
-    """C++ of a factor: with the same bits as `value` rounded to fp32, or to fp64."""
+    """Return C++ of a factor with the same bits as `value` rounded to fp32, or to fp64."""
     return float(value).hex() + ("" if dtype == "float64" else "f")

@@ -1,12 +1,12 @@
-"""The source of a choice again, and the folder in which it builds and runs alone.
+"""The rebuilt source of a choice, and a folder in which it builds and runs alone.
 
-The source is made from what a tuning is known by: op, inputs key, config, hash. The result has the
-hash of the choice, or there is none: a factor or an activation that the op had beside its inputs,
-or another version of the templates, is found out by it. The module of a Triton choice is looked for
-among those that tuning left below the cache dir.
+The source is rendered from the tuning's op, inputs key, config and hash. The result has the hash of
+the choice, or is rejected: so a factor or an activation that the op had beside its inputs, or
+another version of the templates, is detected. The module of a Triton choice is looked up among
+the modules that tuning left in the cache dir.
 
-The folder has the kernel, a Makefile, and a `main` that fills, runs, checks and times. It holds our
-headers too, so that it can be sent: nothing else of ours is needed to build it with hipcc, nvcc or
+The folder has the kernel, a Makefile, and a `main` that fills, runs, checks and times. It also has
+our headers, so that it can be sent: nothing else of ours is needed to build it with hipcc, nvcc or
 g++.
 """
 
@@ -14,20 +14,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from backend.counted import counted
 from backend.disk.safe import read_bytes
-from backend.errors import CacheUnreadable, ConfigError, TemplateError
+from backend.errors import CacheUnreadable, ConfigError, TemplateError, UnsupportedProblemError
 from backend.model.ops import OPS, Op
 from backend.model.origin import any_toolchain, choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec, parse_inputs_key
-from backend.templates.config import GemmConfig, SkinnyConfig, config_of
-from backend.templates.operand import DType, Expr, Operand
-from backend.templates.problem import ACTIVATIONS, GemmProblem, broadcast_strides
-from backend.templates.rendering import Rendered, environment, render_gemm, render_skinny
+from backend.templates.config import parse_template_config
+from backend.templates.operand import ACC, DType, Expr, Operand
+from backend.templates.problem import (
+    ACTIVATIONS,
+    SCALES,
+    GemmProblem,
+    broadcast_strides,
+    input_order,
+)
+from backend.templates.rendering import Rendered, jinja_environment, render
 from backend.templates.triton.heuristics import ARCHES
 from backend.templates.triton.module_file import ENTRY, INTERPRETER
 from backend.toolchain.target import INCLUDE, CompileOptions, Target, defines
@@ -37,22 +45,22 @@ KERNEL, MAIN, MAKEFILE = "kernel.hip", "main.hip", "Makefile"
 
 
 class ReproducerError(Exception):
-    """The folder cannot be written; one line says why."""
+    """The folder cannot be written; the message is one line."""
 
 
 def write(
     folder: Path, rendered: Rendered, target: Target, hint: Callable[[Expr], int] = int
 ) -> list[Path]:
-    """The files written. `hint` gives numbers for sizes that are dynamic.
+    """Write the files and return them. `hint` gives numbers for dynamic sizes.
 
-    `target` is the one that the choice was made for, and the one that `make` builds; the Makefile
-    has the others too. Raises ReproducerError where the folder holds something else already.
+    `target` is the choice's, and the one that `make` builds; the Makefile has the others too.
+    Raises ReproducerError if the folder already has other content.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ReproducerError(f"{folder} exists and is not empty: name a new folder")
     try:
         shutil.copytree(INCLUDE, folder / "include", ignore=shutil.ignore_patterns("amdgpu"))
-        templates = environment()
+        templates = jinja_environment()
         main = templates.get_template("reproducer.hip.jinja")
         makefile = templates.get_template("reproducer.makefile.jinja")
         files = {
@@ -69,9 +77,11 @@ def write(
 
 def _main_values(rendered: Rendered, hint: Callable[[Expr], int]) -> dict[str, Any]:
     problem = rendered.problem
+    scales = [f"scale{at}" for at in range(len(problem.scales))]
+    named = ("a", "b", "bias", *scales, "c", "d")
     inputs = {
         name: operand
-        for name, operand in zip(("a", "b", "bias"), problem.inputs(), strict=True)
+        for name, operand in zip(named, problem.inputs(), strict=False)
         if operand is not None
     }
     roles = {operand.name: name for name, operand in (*inputs.items(), ("out", problem.out))}
@@ -87,13 +97,18 @@ def _main_values(rendered: Rendered, hint: Callable[[Expr], int]) -> dict[str, A
         "inputs": [_tensor(name, operand, hint) for name, operand in inputs.items()],
         "output": _tensor("out", problem.out, hint),
         "sizes": [hint(size) for size in (problem.batch, problem.m, problem.n, problem.k)],
-        "has_bias": problem.bias is not None,
+        "scales": scales,
+        "rounding": _ROUNDING.get(problem.acc, "1e-3" if problem.fast_sums else "1e-6"),
         "problem": problem,
     }
 
 
+_ROUNDING = {"float64": "1e-13", "int32": "0"}
+"""The error of a sum that is no mistake, as a part of the sum of its terms' sizes, by its type."""
+
+
 def _tensor(name: str, operand: Operand, hint: Callable[[Expr], int]) -> dict[str, Any]:
-    """Extent and strides as (batch, row, column); a missing or broadcast dimension has stride 0."""
+    """Return extent and strides as (batch, row, column); missing and broadcast ones have 0."""
     strides = [hint(stride) for stride in broadcast_strides(operand, 3)]
     pairs = zip(operand.sizes, operand.strides, strict=True)
     return {
@@ -125,11 +140,11 @@ def _build(target: Target) -> dict[str, Any]:
 
 
 MAX_BYTES = 4 << 20
-"""A longer module is none of ours, nor is a pipe."""
+"""A longer module is not ours, nor is a pipe."""
 
 
 def kept_source(folder: Path, description: str, hash: str) -> tuple[Path, str]:
-    """The module of the choice `hash` in `folder`: file and text. Raises ReproducerError."""
+    """Return file and text of the choice `hash`'s module in `folder`. Raises ReproducerError."""
     for path, source in _sources(folder):
         for target in (INTERPRETER, *ARCHES):
             kernel = kernel_hash(source, ENTRY, target)
@@ -149,32 +164,33 @@ def _sources(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -> Rendered:
-    """What the choice `hash` was made from. Raises ReproducerError, InputsKeyInvalid."""
+    """Return the rendered source of the choice `hash`. Raises ReproducerError, InputsKeyInvalid."""
     template = own_template(hash)
     row = OPS.get(op)
     if row is None or not row.buildable or template not in ("gemm", "skinny"):
-        raise ReproducerError(f"{hash[:80]} of {op[:40]} is no choice of our templates")
+        raise ReproducerError(f"{hash[:80]} of {op[:40]} is not a choice of our templates")
     operands = _operands(op, row, parse_inputs_key(inputs).specs)
+    fits, why_not = False, ""
     for problem in _problems(operands):
         try:
             rendered = _render(template, problem, description, _reorder(row, problem))
         except TemplateError as error:
-            raise ReproducerError(f"the config does not fit its inputs: {error}") from error
+            why_not = str(error)  # another type of the result may fit
+            continue
+        fits = True
         kernel = kernel_hash(rendered.source, rendered.name, str(target))
         if choice_hash(template, kernel, rendered.config.description) == any_toolchain(hash):
             return rendered
+    if not fits:
+        raise ReproducerError(f"the config does not fit its inputs: {why_not}")
     raise ReproducerError(
-        f"{hash[:80]} was made for {op} with factors that its inputs do not tell, for another "
+        f"{hash[:80]} was made for {op} with factors that its inputs do not show, for another "
         f"target than {target}, or by another version of the templates"
     )
 
 
-DTYPES: dict[str, DType] = {
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "float32": "float32",
-}
-"""Those that its program makes numbers of."""
+DTYPES: dict[str, DType] = {name: name for name in get_args(DType) if name in ACC}
+"""The types of inputs."""
 
 
 def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operand]:
@@ -184,8 +200,6 @@ def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operan
     operands: dict[str, Operand] = {
         role: _operand(role, spec) for role, spec in roles if role != "copy"
     }
-    if "c" in operands or "scale_a" in operands:
-        raise ReproducerError(f"no reproducer is made for {op}")
     weight = operands["b"]
     if row.packed:
         operands["b"] = Operand("b", weight.dtype, weight.sizes[::-1], (1, weight.sizes[1]))
@@ -202,31 +216,41 @@ def _operand(name: str, spec: TensorSpec) -> Operand:
 
 
 def _problems(operands: dict[str, Operand]) -> Iterator[GemmProblem]:
-    """The likely ones first. What the graph knew of alignment is in the config already."""
+    """Yield the likely problems first; the config already reflects the graph's alignment."""
     a, b, bias = operands["a"], operands["b"], operands.get("bias")
+    scales = tuple(_scale(operands[role]) for role in SCALES if role in operands)
+    second = (operands["c"], operands["d"]) if "c" in operands else None
     sizes = (*a.sizes[:-1], b.sizes[-1])
     strides = [1]
     for size in sizes[:0:-1]:
         strides.insert(0, strides[0] * size)
-    out = Operand("out", a.dtype, sizes, tuple(strides))
-    for activation in ACTIVATIONS:
-        yield GemmProblem(a, b, out, bias, activation)
+    is_fp8 = a.dtype.startswith("float8")
+    results: tuple[DType, ...] = ("bfloat16", "float16", "float32")
+    if not is_fp8:
+        results = ("int32",) if a.dtype == "int8" else (a.dtype,)
+    options = product(results, (False, True) if is_fp8 else (False,), ACTIVATIONS)
+    for dtype, fast_sums, activation in options:
+        out = Operand("out", dtype, sizes, tuple(strides))
+        with suppress(UnsupportedProblemError):
+            yield GemmProblem(
+                a, b, out, bias, activation, scales=scales, second=second, fast_sums=fast_sums
+            )
 
 
-def _reorder(row: Op, problem: GemmProblem) -> list[int] | None:
-    """The order in which the kernel takes its inputs; that of the template for a linear layer."""
-    return None if problem.bias is None or row.weight else row.reorder
+def _scale(operand: Operand) -> Operand:
+    """Return a scale as the templates take it: one number has no dimensions."""
+    is_single = all(size == 1 for size in operand.sizes)
+    return replace(operand, sizes=(), strides=()) if is_single else operand
 
 
-def _render(
-    template: str, problem: GemmProblem, description: str, reorder: list[int] | None
-) -> Rendered:
+def _reorder(row: Op, problem: GemmProblem) -> list[int]:
+    """Return the kernel's order of inputs: the op's, or the template's for a linear layer."""
+    return input_order(problem, row.roles if row.weight else [row.roles[at] for at in row.reorder])
+
+
+def _render(template: str, problem: GemmProblem, description: str, reorder: list[int]) -> Rendered:
     try:
-        config = config_of(template, description)
+        config = parse_template_config(template, description)
     except ConfigError as error:
         raise ReproducerError(str(error)) from error
-    name = f"rocm_{template}"
-    if isinstance(config, GemmConfig):
-        return render_gemm(problem, config, name, input_reorder=reorder)
-    assert isinstance(config, SkinnyConfig)
-    return render_skinny(problem, config, name, input_reorder=reorder)
+    return render(problem, config, f"rocm_{template}", input_reorder=reorder)

@@ -39,7 +39,7 @@ ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Block, wave, and what multiplies; `k_bytes` of a line of each factor a step."""
+    """Block, wave and matrix unit; `k_bytes` is the part of each factor's line in a step."""
 
     block_m: int
     block_n: int
@@ -51,12 +51,12 @@ class Tile:
 
     @property
     def pipelined(self) -> bool:
-        """As `GemmConfig.pipelined`."""
+        """Whether tiles are pipelined, as `GemmConfig.pipelined`."""
         return self.stages > 2
 
 
 def shape_class(sizes: Sizes) -> ShapeClass:
-    """What decides the list of tiles; rows and columns are those of the kernel."""
+    """Return the shape class, which selects the list of tiles, of the kernel's sizes."""
     if sizes.m <= 16:
         return "decode"
     if sizes.k >= 8 * max(sizes.m, sizes.n) and sizes.m * sizes.n <= 1024 * 1024:
@@ -68,6 +68,12 @@ def shape_class(sizes: Sizes) -> ShapeClass:
     if sizes.n >= 4 * sizes.m:
         return "wide"
     return "square"
+
+
+def _turned(tile: Tile) -> Tile:
+    """Return the tile with rows and columns exchanged: a wide product is a tall one turned."""
+    rows, cols = tile.block_m, tile.block_n
+    return replace(tile, block_m=cols, block_n=rows, wave_m=tile.wave_n, wave_n=tile.wave_m)
 
 
 _MFMA: dict[ShapeClass, tuple[Tile, ...]] = {
@@ -90,14 +96,6 @@ _MFMA: dict[ShapeClass, tuple[Tile, ...]] = {
         Tile(128, 32, 32, 32, "mfma16", 128),
         Tile(64, 32, 32, 16, "mfma16", 128),
     ),
-    "wide": (
-        Tile(128, 256, 64, 128, "mfma32", 64),
-        Tile(64, 256, 64, 64, "mfma32", 64),
-        Tile(128, 128, 64, 64, "mfma16", 64),
-        Tile(64, 128, 32, 64, "mfma16", 64),
-        Tile(32, 128, 32, 32, "mfma16", 128),
-        Tile(32, 64, 16, 32, "mfma16", 128),
-    ),
     "small": (
         Tile(64, 64, 32, 32, "mfma32", 128),
         Tile(64, 64, 32, 32, "mfma16", 128),
@@ -118,6 +116,7 @@ _MFMA: dict[ShapeClass, tuple[Tile, ...]] = {
         Tile(16, 256, 16, 64, "mfma16", 64),
     ),
 }
+_MFMA["wide"] = tuple(map(_turned, _MFMA["tall"]))
 
 _WMMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
@@ -150,7 +149,7 @@ _WMMA: dict[ShapeClass, tuple[Tile, ...]] = {
         Tile(32, 64, 16, 32, "wmma_gfx11", 128, 1),
     ),
 }
-"""As for gfx11; gfx12 has the same tiles, and mma where its copies have to go through registers."""
+"""As for gfx11; gfx12 has the same tiles, as has mma with copies through registers."""
 
 _MMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
@@ -211,7 +210,7 @@ _WARPGROUP = (
     Tile(128, 64, 16, 64, "wgmma", 128, 8),
     Tile(64, 64, 16, 64, "wgmma", 128, 6),
 )
-"""For any shape but decode, before those of `_MMA`, where the device has it."""
+"""For any shape but decode, before those of `_MMA`, if the device has it."""
 
 _PIXELS = (
     Tile(128, 128, 16, 128, "wgmma", 128, 3),
@@ -221,10 +220,10 @@ _PIXELS = (
     Tile(64, 128, 16, 128, "wgmma", 128, 4),
     Tile(64, 64, 16, 64, "wgmma", 128, 6),
 )
-"""In the place of `_WARPGROUP` for convolutions, most of which have more rows than columns."""
+"""In place of `_WARPGROUP` for convolutions, most of which have more rows than columns."""
 
 _VALUES = (Tile(128, 64, 64, 32, "mma", 64, 4), Tile(64, 64, 32, 32, "mma", 64, 4))
-"""Before those of `_MMA` for convolutions, whose K is small where single values are gathered."""
+"""Before those of `_MMA` for convolutions, whose K is small when single values are gathered."""
 
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
@@ -276,11 +275,6 @@ _MFMA_F64: dict[ShapeClass, tuple[Tile, ...]] = {
         Tile(64, 64, 32, 32, "mfma_f64", 128),
         Tile(64, 32, 32, 16, "mfma_f64", 128),
     ),
-    "wide": (
-        Tile(64, 128, 32, 64, "mfma_f64", 128),
-        Tile(64, 64, 32, 32, "mfma_f64", 128),
-        Tile(32, 64, 16, 32, "mfma_f64", 128),
-    ),
     "small": (
         Tile(64, 64, 32, 32, "mfma_f64", 128),
         Tile(64, 32, 32, 16, "mfma_f64", 128),
@@ -293,45 +287,30 @@ _MFMA_F64: dict[ShapeClass, tuple[Tile, ...]] = {
     ),
     "decode": (Tile(16, 64, 16, 16, "mfma_f64", 128),),
 }
+_MFMA_F64["wide"] = tuple(map(_turned, _MFMA_F64["tall"]))
 
 _MMA_F64: dict[ShapeClass, tuple[Tile, ...]] = {
-    "square": (
-        Tile(128, 64, 32, 32, "mma_f64", 128),
-        Tile(64, 128, 32, 32, "mma_f64", 128),
-        Tile(64, 64, 32, 32, "mma_f64", 128),
-        Tile(64, 64, 32, 16, "mma_f64", 128),
-    ),
-    "tall": (
-        Tile(128, 64, 32, 32, "mma_f64", 128),
-        Tile(64, 64, 32, 32, "mma_f64", 128),
-        Tile(64, 32, 32, 16, "mma_f64", 128),
-    ),
-    "wide": (
-        Tile(64, 128, 32, 32, "mma_f64", 128),
-        Tile(64, 64, 32, 32, "mma_f64", 128),
-        Tile(32, 64, 16, 32, "mma_f64", 128),
-    ),
-    "small": (
-        Tile(64, 64, 32, 32, "mma_f64", 128),
-        Tile(64, 32, 32, 16, "mma_f64", 128),
-        Tile(32, 32, 16, 16, "mma_f64", 128),
-    ),
-    "large-k": (
-        Tile(64, 64, 32, 32, "mma_f64", 128),
-        Tile(32, 64, 16, 32, "mma_f64", 128),
-        Tile(32, 32, 16, 16, "mma_f64", 128),
-    ),
-    "decode": (Tile(16, 64, 16, 16, "mma_f64", 128),),
+    shape: tuple(
+        replace(tile, unit="mma_f64", wave_m=min(tile.wave_m, 32), wave_n=min(tile.wave_n, 32))
+        for tile in tiles
+    )
+    for shape, tiles in _MFMA_F64.items()
 }
+_MMA_F64["square"] = (
+    Tile(128, 64, 32, 32, "mma_f64", 128),
+    Tile(64, 128, 32, 32, "mma_f64", 128),
+    Tile(64, 64, 32, 32, "mma_f64", 128),
+    Tile(64, 64, 32, 16, "mma_f64", 128),
+)
 """Sums and factors of fp64 take twice the registers of fp32: no wave has more than 32 x 32."""
 
 _RING_F64: dict[ShapeClass, tuple[Tile, ...]] = {
     shape: tuple(replace(tile, stages=4) for tile in tiles) for shape, tiles in _MMA_F64.items()
 }
-"""The same where asynchronous copies bring the factors, to the unit of `sm_90`."""
+"""The same with asynchronous copies of the factors, for the unit of `sm_90`."""
 
 _CPU = (
-    # A fiber a thread: few threads with much work each; one with matrix instructions, so that tests
+    # One fiber per thread: few threads with much work; one has matrix instructions, so that tests
     # and the demo run that path too.
     Tile(64, 64, 64, 64, "fma", 128, 1),
     Tile(64, 64, 32, 32, "mfma16", 64, 2),
@@ -342,9 +321,10 @@ _CPU = (
 def tiles(
     target: Target, dtype: str, shape: ShapeClass, pipeline: bool, pixels: bool = False
 ) -> tuple[Tile, ...]:
-    """The best guess first; those of a matrix unit where the device has one for the type.
+    """Return the tiles, best guess first; those of a matrix unit if the device has one for the
+    type.
 
-    `pipeline` tells whether the problem takes asynchronous copies, `pixels` whether it is a
+    `pipeline` is whether the problem supports asynchronous copies, `pixels` whether it is a
     convolution.
     """
     if target.kind == "cpu":
@@ -355,21 +335,21 @@ def tiles(
         lists = _MFMA_F64 if target.matrix == "mfma" else _RING_F64 if ring else _MMA_F64
     elif target.matrix == "mma" and pipeline:
         lists = _MMA
-    found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
-    if not has_unit(target, found[0].unit, dtype):
-        found = _FMA[shape]
-    elif found[0].unit in ("mma", "wmma_gfx11", "wmma_gfx12") and ITEM_BYTES[dtype] == 1:
-        # Bytes that are turned or converted take registers: half the K where the whole is too much.
-        found = (*found, *(replace(tile, k_bytes=tile.k_bytes // 2) for tile in found))
+    selected = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
+    if not has_unit(target, selected[0].unit, dtype):
+        selected = _FMA[shape]
+    elif selected[0].unit in ("mma", "wmma_gfx11", "wmma_gfx12") and ITEM_BYTES[dtype] == 1:
+        # Transposed or converted bytes take registers: half the K if the whole is too much.
+        selected = (*selected, *(replace(tile, k_bytes=tile.k_bytes // 2) for tile in selected))
     if pixels and lists is _MMA:
-        found = (*_VALUES, *found)
+        selected = (*_VALUES, *selected)
     if not has_unit(target, "wgmma", dtype):
-        return found
-    return (*(_PIXELS if pixels else () if shape == "decode" else _WARPGROUP), *found)
+        return selected
+    return (*(_PIXELS if pixels else () if shape == "decode" else _WARPGROUP), *selected)
 
 
 def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
-    """The units of 32 lanes share a list, and so do those of CDNA."""
+    """Return the device's unit: those of 32 lanes share a list, as do CDNA's."""
     if target.matrix in ("wmma_gfx11", "wmma_gfx12", "mma") and dtype != "float64":
         return target.matrix
     return best_unit(target, dtype, unit)

@@ -1,1 +1,1 @@
-"""Compilers for AMD GPUs, NVIDIA GPUs and the CPU: what they make, and what that takes."""
+"""Compilers for AMD GPUs, NVIDIA GPUs and the CPU, and the resources of compiled kernels."""

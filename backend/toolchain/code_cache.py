@@ -1,14 +1,13 @@
-"""Compiled kernels below Inductor's cache dir, named by all that went into them.
+"""Compiled kernels in Inductor's cache dir, named by the content of all their inputs.
 
-`rocm_tui/code/<2>/<source>-<toolchain>.so` (or `.co`), with the source `.hip`, the command and what
-it printed `.log`, and `.json` that says the hash of the artefact: it is written last, and without
-it, or with a file that differs from it, the kernel is compiled again. One process at a time
-compiles a key.
+`rocm_tui/code/<2>/<source>-<toolchain>.so` (or `.co`), with the source `.hip`, the command and its
+output `.log`, and `.json` with the hash of the artefact: it is written last, and if it is missing
+or the file differs from it, the kernel is compiled again. One process at a time compiles a key.
 
-Names are made of content: no path goes in. `<source>` is known where there is no compiler;
-`<toolchain>` is also part of the name of a choice, whose times are those of one toolchain. Both
-have the headers. The same toolchain has the same name on every machine. What is there, whichever
-compiler made it, can be read and loaded where none is installed.
+Names are digests of content, without paths. `<source>` can be computed without a compiler;
+`<toolchain>` is also part of the name of a choice, whose times are valid for one toolchain. Both
+include the headers. The same toolchain has the same name on every machine. Existing kernels, from
+any compiler, can be loaded where no compiler is installed.
 """
 
 from __future__ import annotations
@@ -59,26 +58,26 @@ from backend.toolchain.target import (
 
 _NAME_FORMAT = 2
 _COMMON = "rocm_tui"
-"""The folder of headers that kernels include, beside one of each kind of target."""
+"""The folder of headers that kernels include, beside one for each kind of target."""
 
 
 def source_key(source: str, target: Target, options: CompileOptions) -> str:
-    """Of what is known without a compiler, the features of this machine's CPU included."""
+    """Return the digest of all inputs known without a compiler, and of this CPU's features."""
     features = targets.instruction_set() if target.kind == "cpu" else ()
     how = (options.level, options.defines, options.flags, *_given(options))
     return _digest(source, headers_hash(target.kind), str(target), how, features)[:40]
 
 
 def _given(options: CompileOptions) -> tuple[object, ...]:
-    """What a kernel needs beside our headers; nothing for those of our templates."""
+    """Return a kernel's inputs beside our headers; empty for those of our templates."""
     if not options.headers and not options.standard:
         return ()
     return (options.standard, [headers.digest for headers in options.headers])
 
 
 def toolchain_of(compiler: Compiler, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
-    """Of all that makes a library out of a source: headers, command, the compiler's version."""
-    # Three folders up from the program is ROCm's, which stands in its command.
+    """Return the digest of the toolchain: headers, command, the compiler's version."""
+    # ROCm's folder, three above the program, is in its command.
     nameless = replace(compiler, executable=(f"/ROCM/llvm/bin/{compiler.driver}",))
     places = Path("SOURCE"), Path("OUTPUT"), options.nameless, Path("INCLUDE")
     command = targets.commands(nameless, *places)
@@ -88,7 +87,7 @@ def toolchain_of(compiler: Compiler, options: CompileOptions = CompileOptions())
 
 @lru_cache(maxsize=3)
 def headers_hash(kind: TargetKind) -> str:
-    """Of the headers that a kernel for this kind of target can include."""
+    """Return the digest of the headers that a kernel for this kind of target can include."""
     digest = hashlib.sha256()
     for folder in (_COMMON, kind):
         for header in sorted((INCLUDE / folder).rglob("*.h")):
@@ -108,10 +107,10 @@ _ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|\bfatal\b", re
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One kernel, compiled. `seconds` is what the compile took, also when it was long ago.
+    """One compiled kernel. `seconds` is the duration of the compile, even if it was long ago.
 
-    `command` is for a shell; `log` is what the compiler printed (for CUDA: registers and spills).
-    `loadable` is False for a code object that no host program can load by itself.
+    `command` is for a shell; `log` is the compiler's output (for CUDA: registers and spills).
+    `loadable` is False for a code object that no host program can load alone.
     """
 
     key: str
@@ -138,27 +137,27 @@ def compile(
     compiler: Compiler | None = None,
     toolchain: str = "",
 ) -> Compiled:
-    """Compile `source` for `target`, or take it from the cache below `cache_root`.
+    """Compile `source` for `target`, or return it from the cache in `cache_root`.
 
-    `cache_root` is Inductor's cache dir. What this `toolchain` made is taken without asking for a
-    compiler; where there is none at all, what any made last. Raises MissingCompilerError,
-    CompileError, CompileTimeoutError, HeadersError where the caller's headers are gone or are
-    others by now, and CacheError where the folder is not ours alone.
+    `cache_root` is Inductor's cache dir. An artefact of this `toolchain` is returned without
+    looking for a compiler; without any compiler, the latest artefact of any. Raises
+    MissingCompilerError, CompileError, CompileTimeoutError, HeadersError if the caller's headers
+    are gone or have changed, and CacheError if the folder is not ours alone.
     """
-    made = source_key(source, target, options)
-    if toolchain and (cached := _Entry.of(f"{made}-{toolchain}", cache_root).load(target)):
+    name = source_key(source, target, options)
+    if toolchain and (cached := _Entry.of(f"{name}-{toolchain}", cache_root).load(target)):
         return cached
-    found = compiler or targets.find(target)
-    if isinstance(found, Missing):
-        if latest := _latest(made, target, cache_root):
+    installed = compiler or targets.find_compiler(target)
+    if isinstance(installed, Missing):
+        if latest := _latest(name, target, cache_root):
             return latest
-        raise MissingCompilerError(f"target {target} is off: {found.reason}")
-    entry = _Entry.of(f"{made}-{toolchain_of(found, options)}", cache_root)
+        raise MissingCompilerError(f"target {target} is off: {installed.reason}")
+    entry = _Entry.of(f"{name}-{toolchain_of(installed, options)}", cache_root)
     if cached := entry.load(target):
         return cached
     entry.make_folder()
     with entry.locked(target, options.timeout_seconds):
-        return entry.load(target) or entry.build(source, found, options)
+        return entry.load(target) or entry.build(source, installed, options)
 
 
 def toolchain(
@@ -168,24 +167,24 @@ def toolchain(
     *,
     cache_root: Path,
 ) -> str | None:
-    """The toolchain whose library `compile` would give: that which is here, else that of the last
-    compile of this source; None where neither is to be had."""
-    compiler = targets.find(target)
+    """Return the toolchain of the library that `compile` would return: the installed one, else that
+    of this source's last compile; None if neither exists."""
+    compiler = targets.find_compiler(target)
     if isinstance(compiler, Missing):
         latest = _latest(source_key(source, target, options), target, cache_root)
         return latest.toolchain if latest is not None and latest.loadable else None
     return toolchain_of(compiler, options) if targets.usable(compiler) else None
 
 
-def _latest(made: str, target: Target, cache_root: Path) -> Compiled | None:
-    """What was compiled last of those of one source, by whatever compiler."""
+def _latest(name: str, target: Target, cache_root: Path) -> Compiled | None:
+    """Return the last compiled artefact of one source, by any compiler."""
 
     def time_of(path: Path) -> int:
         with suppress(OSError):
             return path.stat().st_mtime_ns
         return 0
 
-    places = (code_folder(cache_root) / made[:2]).glob(f"{made}-*.json")
+    places = (code_folder(cache_root) / name[:2]).glob(f"{name}-*.json")
     for place in sorted(places, key=time_of, reverse=True):
         if compiled := _Entry.of(place.stem, cache_root).load(target):
             return compiled
@@ -193,7 +192,7 @@ def _latest(made: str, target: Target, cache_root: Path) -> Compiled | None:
 
 
 def has_libraries(target: Target, cache_root: Path) -> bool:
-    """Whether anything that can be loaded was compiled for this target, from whatever source."""
+    """Return whether anything loadable was compiled for this target, from any source."""
     for entry in entries(cache_root):
         with suppress(OSError, ValueError, KeyError, TypeError):
             if entry.with_suffix(".so").is_file() and _meta(entry)["target"] == str(target):
@@ -237,7 +236,7 @@ class _Entry:
             ) from None
 
     def load(self, target: Target) -> Compiled | None:
-        """What the cache holds, if it is whole."""
+        """Return the cached artefact, if it is whole."""
         try:
             meta: dict[str, Any] = json.loads(self._read(self.file(".json")))
             artefact = self.file(str(meta["suffix"]))
@@ -252,7 +251,7 @@ class _Entry:
         return trusted.read_file(self.root, path)
 
     def build(self, source: str, compiler: Compiler, options: CompileOptions) -> Compiled:
-        """Compile under the lock. Nothing is at its final name before it is whole."""
+        """Compile under the lock. Files get their final names when they are complete."""
         for headers in options.headers:
             headers.check()
         self._sweep()
@@ -288,7 +287,7 @@ class _Entry:
         self, compiler: Compiler, source: Path, output: Path, options: CompileOptions
     ) -> tuple[str, str]:
         commands = targets.commands(compiler, source, output, options)
-        # What a person can paste: the result at its final name.
+        # The command for a person to paste has the result's final name.
         shell = " && ".join(shlex.join(command) for command in commands)
         shell = shell.replace(str(output), str(self.file(compiler.suffix)))
         log = ""
@@ -319,7 +318,7 @@ class _Entry:
         _write(self.file(".log"), f"{shell}\n{log}".encode())
 
     def _sweep(self) -> None:
-        """Remove what a killed process left; we hold the lock, so nobody works there."""
+        """Remove leftovers of a killed process; holding the lock means that nobody works there."""
         for left in self.folder.glob(f".{self.key}[-.]*"):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -329,7 +328,7 @@ class _Entry:
 
 
 def first_errors(text: str, count: int = 5) -> tuple[str, ...]:
-    """The lines that name an error, else the first lines; nothing that a terminal would obey."""
+    """Return the lines that name an error, else the first lines, without control characters."""
     lines = [
         "".join(char if char.isprintable() else " " for char in line).strip()
         for line in text.splitlines()
@@ -340,7 +339,7 @@ def first_errors(text: str, count: int = 5) -> tuple[str, ...]:
 
 
 def _make_private(root: Path, folder: Path) -> None:
-    """A folder that nobody else can write, nor any above it: what is loaded from it runs as us."""
+    """Create a folder that nobody else can write, nor any above it: its content runs as us."""
     try:
         with trusted.opened_folder(root, folder, make=True):
             pass
@@ -351,7 +350,7 @@ def _make_private(root: Path, folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Atomically, by a file beside it."""
+    """Write a file atomically, through a temporary one beside it."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -374,15 +373,15 @@ _MOST_CODE = 256 << 20
 
 
 def entries(cache_root: Path) -> Iterator[Path]:
-    """The `.json` of each kernel that was compiled to the end; none where there is no cache."""
+    """Yield the `.json` of each completely compiled kernel."""
     try:
         yield from sorted(code_folder(cache_root).glob("[0-9a-f][0-9a-f]/*.json"))
     except OSError:
         return
 
 
-def source_of(entry: Path) -> tuple[Target, str] | None:
-    """What was compiled, and for what; None if the entry is damaged or gone."""
+def source_of_entry(entry: Path) -> tuple[Target, str] | None:
+    """Return the target and source of an artefact; None if the entry is damaged or gone."""
     try:
         target = parse_target(_meta(entry)["target"])
         return target, _read(entry.with_suffix(".hip"), _MOST_TEXT).decode()
@@ -391,12 +390,12 @@ def source_of(entry: Path) -> tuple[Target, str] | None:
 
 
 def made_by(entry: Path) -> str:
-    """The toolchain of a kernel, see `backend.toolchain.code_cache`."""
+    """Return the toolchain of a kernel, see `backend.toolchain.code_cache`."""
     return entry.stem.rpartition("-")[2]
 
 
 def compiled(entry: Path) -> Compiled | None:
-    """What was made of it; None if it is not whole."""
+    """Return the artefact of an entry; None if it is not whole."""
     try:
         meta = _meta(entry)
         for suffix in (".so", ".co"):
@@ -409,7 +408,7 @@ def compiled(entry: Path) -> Compiled | None:
 
 
 def _compiled(meta: Mapping[str, Any], target: Target, path: Path) -> Compiled:
-    """The kernel at `path`, of which `meta` tells."""
+    """Return the kernel at `path`, described by `meta`."""
     return Compiled(
         key=path.stem,
         target=target,
@@ -431,7 +430,7 @@ def _meta(entry: Path) -> Any:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """A file of at most `most` bytes. Raises OSError for what is none: a pipe would wait."""
+    """Read a regular file of at most `most` bytes, since a pipe would block. Raises OSError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:
         raise OSError(f"{path} is not a file of at most {most} bytes")
@@ -453,7 +452,7 @@ class Library:
     _handle: ctypes.CDLL = field(repr=False)
 
     def entry(self, name: str, argtypes: Sequence[Any] | None = None) -> Entry:
-        """The entry, its arguments checked against `argtypes` if given. Raises LoadError."""
+        """Return the entry, checking arguments against `argtypes` if given. Raises LoadError."""
         try:
             function = self._handle[name]
         except AttributeError:
@@ -464,7 +463,7 @@ class Library:
         return function
 
     def error_text(self, code: int) -> str:
-        """What the library says of an error number, in words."""
+        """Return the library's text for an error number."""
         try:
             describe = self._handle["rocm_tui_error_text"]
         except AttributeError:
@@ -474,16 +473,17 @@ class Library:
         return text.decode(errors="replace") if text else "unknown"
 
     def check(self, entry: str, code: int) -> None:
-        """Raises KernelError if `code`, which `entry` returned, is an error."""
+        """Raise KernelError if `code`, which `entry` returned, is an error."""
         if code != 0:
             raise KernelError(entry, code, self.error_text(code))
 
 
 def load(path: Path, root: Path | None = None) -> Library:
-    """The library at `path`; the same one each time. Raises LoadError.
+    """Return the library at `path`; the same object each time. Raises LoadError.
 
-    It is loaded only from where nobody else can write, `root` (default: its own folder) and below,
-    and by the folder's descriptor: whatever is exchanged meanwhile, that file is loaded.
+    It is loaded only if nobody else can write in `root` (default: its own folder) and below, and
+    through the folder's descriptor: if a path is exchanged meanwhile, the checked file is still
+    loaded.
     """
     path = path.absolute()
     with _lock:
@@ -499,13 +499,14 @@ def load(path: Path, root: Path | None = None) -> Library:
 
 
 def _name(descriptor: int) -> str:
-    """A path of an open file that the C library was not given before: it takes two libraries of one
-    path for the same, and descriptors are used again."""
+    """Return a path of an open file that the C library has not seen: it takes two libraries of one
+    path for the same, and descriptors are reused."""
     unique = "".join("./" if bit == "1" else "/" for bit in f"{next(_numbers):b}")
     return f"/proc/self/fd/{unique}{descriptor}"
 
 
 def argtypes(pointers: int, integers: int) -> list[Any]:
-    """Of an entry with so many tensors and so many sizes, strides and runtime arguments."""
+    """Return the types of `pointers` tensors and `integers` sizes, strides and runtime
+    arguments."""
     tail = [ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p, ctypes.c_void_p]
     return [ctypes.c_void_p] * pointers + [ctypes.c_int64] * integers + tail

@@ -1,9 +1,9 @@
-"""What a compiled kernel takes of its GPU: registers, LDS, scratch memory, spills; how many of its
-waves a SIMD can hold at once, and what keeps it from more.
+"""The GPU resources of a compiled kernel: registers, LDS, scratch memory, spills; how many of its
+waves a SIMD can hold at once, and what limits that.
 
-AMD's kernels tell it in the notes of their code object, which is an ELF file; a library holds
+AMD's kernels have them in the notes of their code object, which is an ELF file; a library holds
 several in bundles (Clang's offload bundle format: magic, count, then offset, size and triple of
-each). Read here and not by a library: files may be damaged, and a note needs little of ELF.
+each). Parsed here without a library, because files may be damaged and notes need little of ELF.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _ELF = b"\x7fELF"
 _EM_AMDGPU = 224
 _MOST_ENTRIES = 4096
-"""Entries of all bundles of a file that are looked at."""
+"""The maximum number of entries examined in all bundles of a file."""
 _MOST_HEADERS = 256
 _HEADER = 56
 """Bytes of a program header in a 64-bit ELF file."""
@@ -31,10 +31,8 @@ _PT_NOTE = 4
 
 
 def code_objects(content: bytes) -> Iterator[bytes]:
-    """The code objects in a file: itself, or those in its bundles. Damaged bundles give none.
-
-    No more bytes than the file has: bundles that overlap are damaged.
-    """
+    """Yield the code objects in a file: itself, or those in its bundles. Damaged bundles give none.
+    At most as many bytes as the file has: overlapping bundles are damaged."""
     if content[:4] == _ELF and content[18:20] == _EM_AMDGPU.to_bytes(2, "little"):
         yield content
         return
@@ -52,7 +50,7 @@ def code_objects(content: bytes) -> Iterator[bytes]:
 
 
 def _bundled(content: bytes, start: int, most: int) -> Iterator[bytes]:
-    """Each entry of a bundle; empty for one that is no code object of an AMD GPU."""
+    """Yield each entry of a bundle; empty if it is not a code object of an AMD GPU."""
     at = start + len(_BUNDLE)
     try:
         (count,) = struct.unpack_from("<Q", content, at)
@@ -69,10 +67,8 @@ def _bundled(content: bytes, start: int, most: int) -> Iterator[bytes]:
 
 
 def notes(elf: bytes, owner: bytes) -> Iterator[bytes]:
-    """What the notes of `owner` say, from the program headers of a 64-bit little-endian ELF file.
-
-    Raises ValueError where the file ends too early, or its headers are none that a linker writes.
-    """
+    """Yield the notes of `owner`, from the program headers of a 64-bit little-endian ELF file.
+    Raises ValueError if the file ends too early, or its headers are not a linker's."""
     try:
         (headers,) = struct.unpack_from("<Q", elf, 32)
         size, count = struct.unpack_from("<HH", elf, 54)
@@ -108,17 +104,17 @@ def _aligned(size: int) -> int:
 
 
 _MOST_ITEMS = 4096
-"""Of one list or object in a note: more kernels, or arguments of one, than a file has."""
+"""The maximum of items in a list or object of a note: above any file's kernels or arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Of one kernel. None: not known for this target.
+    """The resources of one kernel. None: unknown for this target.
 
-    `vgprs` are all vector registers of a thread (on CDNA the accumulation registers, `agprs`, are
-    among them; on NVIDIA the registers). `lds` is bytes a block, without what a launch asks for
-    besides; `scratch` is bytes a thread. `vgpr_spills`, `sgpr_spills` count registers; for
-    NVIDIA `vgpr_spills` counts 4-byte stores. `max_threads` is the launch bound.
+    `vgprs` are all vector registers of a thread (on CDNA including the accumulation registers,
+    `agprs`; on NVIDIA the registers). `lds` is bytes per block, without dynamic memory of a launch;
+    `scratch` is bytes per thread. `vgpr_spills`, `sgpr_spills` count registers; for NVIDIA
+    `vgpr_spills` counts 4-byte stores. `max_threads` is the launch bound.
     """
 
     kernel: str
@@ -135,13 +131,13 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Resources that cannot be told, and why, in one line."""
+    """Resources are unknown, for a one-line reason."""
 
     reason: str
 
 
 def resources(compiled: Compiled) -> tuple[Resources, ...] | Unknown:
-    """One for each kernel in what `compile` made, in the order of the file."""
+    """Return the resources of each kernel in an artefact of `compile`, in the order of the file."""
     if compiled.target.kind == "cuda":
         return from_ptxas(compiled.log) or Unknown("the compiler's log names no kernel")
     if compiled.target.kind == "cpu":
@@ -150,10 +146,15 @@ def resources(compiled: Compiled) -> tuple[Resources, ...] | Unknown:
 
 
 def from_file(path: Path) -> tuple[Resources, ...] | Unknown:
-    """Of each AMD kernel in a code object or a library. Raises OSError if it cannot be read."""
+    """Return the resources of each AMD kernel in a file. Raises OSError if it cannot be read."""
+    return from_content(path, path.read_bytes())
+
+
+def from_content(path: Path, data: bytes) -> tuple[Resources, ...] | Unknown:
+    """Return the resources of each AMD kernel in the content of a file."""
     kernels: list[Resources] = []
     try:
-        for code_object in code_objects(path.read_bytes()):
+        for code_object in code_objects(data):
             kernels += [_from_metadata(kernel) for kernel in metadata(code_object)]
     except ImportError as error:
         return Unknown(f"{error.name} is not installed: pip install msgpack")
@@ -163,7 +164,7 @@ def from_file(path: Path) -> tuple[Resources, ...] | Unknown:
 
 
 def metadata(code_object: bytes) -> list[dict[str, Any]]:
-    """`amdhsa.kernels` of the `AMDGPU` note, keys as they stand there (`.vgpr_count`).
+    """Return `amdhsa.kernels` of the `AMDGPU` note with unchanged keys (`.vgpr_count`).
 
     The note is msgpack: LLVM's "User Guide for AMDGPU Backend", code object metadata V3 and later.
     Raises ImportError without msgpack, ValueError for a damaged file.
@@ -172,7 +173,7 @@ def metadata(code_object: bytes) -> list[dict[str, Any]]:
     kernels: list[dict[str, Any]] = []
     try:
         for note in notes(code_object, b"AMDGPU"):
-            # A count is believed before its content is seen: few bytes could ask for gigabytes.
+            # msgpack allocates by the count alone, so a few bytes could request gigabytes.
             unpacked = msgpack.unpackb(note, max_array_len=_MOST_ITEMS, max_map_len=_MOST_ITEMS)
             kernels += unpacked["amdhsa.kernels"]
     except (msgpack.UnpackException, ValueError, KeyError, TypeError) as error:
@@ -198,7 +199,7 @@ def _from_metadata(kernel: dict[str, Any]) -> Resources:
 
 
 def _whole(kernel: Mapping[str, Any], name: str) -> int | None:
-    """A count or a size; a damaged file may hold anything in its place."""
+    """Return a count or a size; None for any other value, as in a damaged file."""
     value = kernel.get(name)
     return value if type(value) is int and 0 <= value < 1 << 32 else None
 
@@ -210,7 +211,7 @@ _SMEM = re.compile(r"\b(\d{1,9}) bytes smem")
 
 
 def from_ptxas(log: str) -> tuple[Resources, ...]:
-    """Of each kernel that `ptxas -v` tells of."""
+    """Return the resources of each kernel in the output of `ptxas -v`."""
     kernels: list[Resources] = []
     parts = _ENTRY.split(log)[1:]
     for name, part in zip(parts[::2], parts[1::2], strict=True):
@@ -233,10 +234,8 @@ Limit = Literal["waves", "registers", "scalar registers", "LDS", "block"]
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """`limited_by` "waves" means full: no resource of the kernel is the limit.
-
-    "block" means that blocks of this size leave slots of waves empty.
-    """
+    """Waves of a kernel on a SIMD. `limited_by` "waves" means full occupancy. "block" means that
+    blocks of this size leave wave slots empty."""
 
     waves_per_simd: int
     of: int
@@ -246,10 +245,8 @@ class Occupancy:
 def occupancy(
     target: Target, resources: Resources, block_threads: int, dynamic_lds: int = 0
 ) -> Occupancy | None:
-    """Of one kernel in blocks of `block_threads`; None if the architecture or a number is unknown.
-
-    `dynamic_lds` is what the launch asks for besides, in bytes.
-    """
+    """Return the occupancy of a kernel in blocks of `block_threads`; None if the architecture or a
+    number is unknown. `dynamic_lds` is the launch's dynamic LDS in bytes."""
     arch = GPU_ARCHES.get(target.arch)
     if arch is None or resources.vgprs is None or resources.lds is None or block_threads < 1:
         return None
@@ -257,11 +254,11 @@ def occupancy(
     block_waves = -(-block_threads // unit.wave)
     granules = max(1, -(-resources.vgprs // unit.register_granule))
     by_registers = min(unit.waves, unit.registers // (granules * unit.register_granule))
-    # CDNA has 800 scalar registers a SIMD: more than 100 a wave leave room for seven.
+    # CDNA has 800 scalar registers per SIMD: more than 100 per wave leave room for seven.
     by_scalars = 7 if unit.scalars and (resources.sgprs or 0) > unit.scalars else unit.waves
     slots = unit.simds * min(by_registers, by_scalars, unit.waves)
     by_lds = _by_lds(unit, resources.lds + dynamic_lds)
-    # A block of one wave takes no barrier, of which a unit has as many as `blocks`.
+    # A block of one wave needs no barrier; a unit has `blocks` barriers.
     by_barriers = unit.blocks if block_waves > 1 or unit.lds_reserved else slots
     blocks = min(slots // block_waves, by_lds, by_barriers)
     waves = min(-(-blocks * block_waves // unit.simds), unit.waves)
@@ -281,5 +278,5 @@ def occupancy(
 def _by_lds(unit: ComputeUnit, lds: int) -> int:
     if lds == 0 and not unit.lds_reserved:
         return unit.simds * unit.waves
-    taken = -(-(lds + unit.lds_reserved) // unit.lds_granule) * unit.lds_granule
-    return unit.lds // taken
+    allocated = -(-(lds + unit.lds_reserved) // unit.lds_granule) * unit.lds_granule
+    return unit.lds // allocated

@@ -1,11 +1,11 @@
-"""What a kernel is compiled for, by which compiler, and how that is run; and the GPU architectures
-that are known here, a row each: what a unit holds, what a kernel may take.
+"""Compilation targets, their compilers and how these are run; and a table of the known GPU
+architectures: the capacity of a compute unit, the limits of a kernel.
 
-Numbers a compute unit, from LLVM's "User Guide for AMDGPU Backend" and its GCNSubtarget and
+Numbers per compute unit are from LLVM's "User Guide for AMDGPU Backend" and its GCNSubtarget and
 AMDGPUBaseInfo (register granules and totals, the waves' limits, LDS), AMD's "AMD Instinct MI200"
 and "MI300 instruction set architecture" guides (512 registers, unified), AMD's RDNA3 ISA guide, and
 for NVIDIA the "CUDA C++ Programming Guide", technical specifications per compute capability; the
-number of units from AMD's and NVIDIA's data sheets.
+number of units is from AMD's and NVIDIA's data sheets.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from typing import Literal
 from backend.errors import HeadersError
 
 _SUFFIXES = frozenset((".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ""))
-"""What a compiler may be told to include; a header of C++'s own kind has no suffix."""
+"""Suffixes of header files; a header of the C++ standard library has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """A folder of headers that are not ours, and the SHA-256 of what was in it. The path is in no
-    key; the hash is.
+    """A folder of external headers, and the SHA-256 of its content. Keys contain the hash, not the
+    path.
 
     A library of templates, such as Composable Kernel, has some thousand headers, of which a kernel
-    includes most. So all of a folder count: that is some milliseconds a hundred files, once a
-    process, where asking the compiler for those that it read would take a compile.
+    includes most. So all files of a folder are hashed: some milliseconds per hundred files, once
+    per process, where listing the included ones would take a compile.
     """
 
     folder: str
@@ -45,11 +45,11 @@ class Headers:
 
     @classmethod
     def of(cls, folder: Path) -> Headers:
-        """Read once a process. Raises HeadersError where there is no such folder."""
+        """Hash a folder, once per process. Raises HeadersError if it does not exist."""
         return cls(str(folder), _digest_once(folder))
 
     def check(self) -> None:
-        """Raises HeadersError where the folder has other headers by now, or is gone."""
+        """Raise HeadersError if the folder's headers have changed or are gone."""
         if digest_of(Path(self.folder)) != self.digest:
             raise HeadersError(f"the headers in {self.folder} have changed since they were read")
 
@@ -60,7 +60,7 @@ def _digest_once(folder: Path) -> str:
 
 
 def digest_of(folder: Path) -> str:
-    """Of the names and the content of all headers below `folder`. Raises HeadersError."""
+    """Return the hash of the names and contents of all headers in `folder`. Raises HeadersError."""
     if not folder.is_dir():
         raise HeadersError(f"there is no folder {folder} with headers")
     digest = hashlib.sha256()
@@ -77,10 +77,11 @@ def digest_of(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ComputeUnit:
-    """What blocks share: a compute unit of CDNA, a work group processor of RDNA, an SM.
+    """The resources that blocks share: a compute unit of CDNA, a work group processor of RDNA, an
+    SM.
 
-    Registers are for one thread of each wave on one SIMD; `scalars` is the most that a wave may
-    use to have all slots, or 0 if they never matter.
+    Registers are per thread of each wave on one SIMD; `scalars` is the maximum for a wave to have
+    all slots, or 0 if they never matter.
     """
 
     waves: int
@@ -101,10 +102,9 @@ MatrixFamily = Literal["", "mfma", "wmma_gfx11", "wmma_gfx12", "mma"]
 
 @dataclass(frozen=True, slots=True)
 class GpuArch:
-    """`compute_units` is how many the largest board has, 0 where our templates have no configs for
-    the architecture. `registers` is the most that a thread may have. `xcds` are dies with an L2
-    each; `matrix` tells which matrix unit it has.
-    """
+    """A row of the table. `compute_units` is the number of the largest board, 0 if our templates
+    have no configs for the architecture. `registers` is the maximum of a thread. `xcds` are dies
+    with an L2 each; `matrix` is the matrix unit."""
 
     unit: ComputeUnit
     compute_units: int = 0
@@ -120,7 +120,7 @@ _RDNA_LARGE = ComputeUnit(16, 1536, 24, 128 * 1024, 1024, blocks=32, wave=32)
 
 
 def _sm(warps: int, shared: int, blocks: int) -> ComputeUnit:
-    """A register file of 16,384 registers a partition: 512 for each of a warp's threads."""
+    """Return an SM with 16,384 registers per partition: 512 for each of a warp's threads."""
     return ComputeUnit(warps // 4, 512, 8, shared * 1024, 128, blocks, wave=32, lds_reserved=1024)
 
 
@@ -146,7 +146,7 @@ TargetKind = Literal["amdgpu", "cuda", "cpu"]
 Command = tuple[str, ...]
 
 INCLUDE = Path(__file__).parent / "include"
-"""The headers: `rocm_tui/gpu.h` for kernels, and one folder of HIP's names a target."""
+"""The headers: `rocm_tui/gpu.h` for kernels, and a folder of HIP's names for each target."""
 
 _ARCH = {
     "amdgpu": re.compile(r"gfx[0-9a-f]{3,4}\Z"),
@@ -157,10 +157,8 @@ _ARCH = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind of device and its architecture: `gfx942`, `sm_90`, or "" for the CPU.
-
-    Raises ValueError for an architecture that is not a plain name.
-    """
+    """A kind of device and its architecture: `gfx942`, `sm_90`, or "" for the CPU. Raises
+    ValueError for an architecture that is not a plain name."""
 
     kind: TargetKind
     arch: str = ""
@@ -174,48 +172,48 @@ class Target:
         return f"{self.kind}:{self.arch}" if self.arch else self.kind
 
     @property
-    def known(self) -> GpuArch | None:
-        """What is known of the architecture."""
+    def facts(self) -> GpuArch | None:
+        """The architecture's row in the table."""
         return GPU_ARCHES.get(self.arch)
 
     @property
     def specific(self) -> Target:
-        """The same device with what only it can do, where that is another name: `sm_90a`."""
+        """Return the same device with its exclusive features, if that is another name: `sm_90a`."""
         name = f"{self.arch}a"
         return Target(self.kind, name) if name in GPU_ARCHES else self
 
     @property
     def wave(self) -> int:
-        """Threads of a wave, as `RT_WAVE` in the kernel; on the CPU 64, unless a source says 32."""
+        """The threads of a wave, `RT_WAVE` in the kernel; on the CPU 64, or 32 by the source."""
         return 64 if self.kind == "cpu" or self.arch.startswith("gfx9") else 32
 
     @property
     def matrix(self) -> MatrixFamily:
         """The matrix unit of the device; "" for the CPU too, which emulates all of them."""
-        return self.known.matrix if self.known is not None else ""
+        return self.facts.matrix if self.facts is not None else ""
 
     @property
     def lds_bytes(self) -> int:
-        """The most LDS that a block may declare statically."""
+        """The maximum LDS that a block may declare statically."""
         if self.kind == "cuda":
             return 48 * 1024
-        return self.known.unit.lds if self.known and self.matrix == "mfma" else 64 * 1024
+        return self.facts.unit.lds if self.facts and self.matrix == "mfma" else 64 * 1024
 
     @property
     def dynamic_lds_bytes(self) -> int:
-        """The most LDS that a launch may ask for."""
-        if self.kind == "cuda" and self.known is not None:
-            return self.known.unit.lds - self.known.unit.lds_reserved
+        """The maximum LDS of a launch."""
+        if self.kind == "cuda" and self.facts is not None:
+            return self.facts.unit.lds - self.facts.unit.lds_reserved
         return self.lds_bytes
 
 
 def amdgpu(arch: str) -> Target:
-    """From `gfx942`, or the full name that a runtime gives: `gfx942:sramecc+:xnack-`."""
+    """Return the target of `gfx942`, or of a runtime's full name: `gfx942:sramecc+:xnack-`."""
     return Target("amdgpu", arch.partition(":")[0])
 
 
 def cuda(arch: str) -> Target:
-    """From `sm_90`, or a compute capability such as `9.0`."""
+    """Return the target of `sm_90`, or of a compute capability such as `9.0`."""
     major, dot, minor = arch.partition(".")
     return Target("cuda", f"sm_{major}{minor}" if dot else arch)
 
@@ -225,7 +223,7 @@ def cpu() -> Target:
 
 
 def parse_target(text: str) -> Target:
-    """The inverse of `str(target)`. Raises ValueError."""
+    """Parse `str(target)`. Raises ValueError."""
     kind, _, arch = text.partition(":")
     if kind == "amdgpu":
         return amdgpu(arch)
@@ -238,7 +236,7 @@ def parse_target(text: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """How to compile. `flags` go to the compiler as they are; `defines` are `-DNAME=VALUE`.
+    """Options of a compile. `flags` are passed on unchanged; `defines` are `-DNAME=VALUE`.
 
     `headers` are folders for `-I`, after ours; `standard` is that of the language, such as `c++20`,
     or empty for ours.
@@ -253,25 +251,23 @@ class CompileOptions:
 
     @property
     def nameless(self) -> CompileOptions:
-        """The same with no path in it: for keys."""
+        """Return the same options without paths, for keys."""
         return replace(self, headers=tuple(Headers(h.digest, h.digest) for h in self.headers))
 
     def language(self, usual: str) -> str:
-        """The flag that says the standard."""
+        """Return the flag for the language standard."""
         return f"-std={self.standard or usual}"
 
     @property
     def given(self) -> tuple[str, ...]:
-        """What the caller adds to a command: include folders and flags."""
+        """The caller's additions to a command: include folders and flags."""
         return (*(f"-I{headers.folder}" for headers in self.headers), *self.flags)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """One that is there. `version` is the line that it prints.
-
-    `loadable`: it makes a library (`.so`); else only a code object for the device (`.co`).
-    """
+    """An installed compiler. `version` is the line that it prints. `loadable`: it builds a library
+    (`.so`); else only a code object for the device (`.co`)."""
 
     target: Target
     driver: Literal["g++", "nvcc", "rocm", "hipcc", "clang", "zig"]
@@ -286,31 +282,31 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """No compiler for a target: one line that says what would help."""
+    """No compiler for a target, and what would help, in one line."""
 
     target: Target
     reason: str
 
 
 def defines(target: Target, options: CompileOptions) -> list[str]:
-    """The macros that host and device code must agree on; the caller's go before them."""
+    """Return the macros that host and device code must agree on; the caller's precede them."""
     matrix = f"RT_{(target.matrix or 'no_matrix').upper()}"
     own = {} if target.kind == "cpu" else {"RT_WAVE": str(target.wave), "RT_MATRIX": matrix}
     return [f"-D{name}={value}" for name, value in {**own, **dict(options.defines)}.items()]
 
 
 def first_on_path(names: Iterable[str]) -> str | None:
-    """The path of the first of these programs that PATH has."""
+    """Return the path of the first of these programs on PATH."""
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def version_of(executable: Command, pattern: str = "version") -> str | None:
-    """The first line of `--version` that contains `pattern`; None if it does not run."""
+    """Return the first line of `--version` that contains `pattern`; None if that fails."""
     return _version_line(executable, pattern, file_times(executable))
 
 
 def file_times(command: Command) -> tuple[int, ...]:
-    """When its programs were last written: an upgrade must not be answered from memory."""
+    """Return the modification times of a command's programs, so that upgrades invalidate caches."""
     paths = [Path(part) for part in command]
     return tuple(path.stat().st_mtime_ns for path in paths if path.is_absolute())
 
@@ -322,7 +318,7 @@ def _version_line(executable: Command, pattern: str, times: tuple[int, ...]) -> 
 
 
 def output_of(command: Command) -> str:
-    """All that a short command prints; "" if it cannot run or takes 20 seconds."""
+    """Return the output of a short command; "" if it cannot run or takes 20 seconds."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=20, check=False
@@ -334,7 +330,7 @@ def output_of(command: Command) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`text` is stdout and stderr as they came."""
+    """A finished command; `text` is stdout and stderr combined."""
 
     code: int
     text: str
@@ -342,7 +338,7 @@ class Finished:
 
 
 def run(command: Command, timeout_seconds: float, workdir: Path) -> Finished:
-    """Run to the end or the time-out, temporary files in `workdir`; no such program: code 127."""
+    """Run to the end or the time-out, with temporary files in `workdir`; code 127 if missing."""
     environment = {**os.environ, "TMPDIR": str(workdir), "LC_ALL": "C"}
     try:
         process = subprocess.Popen(
@@ -352,7 +348,7 @@ def run(command: Command, timeout_seconds: float, workdir: Path) -> Finished:
             stderr=subprocess.STDOUT,
             env=environment,
             cwd=workdir,
-            # nvcc and hipcc are drivers: a signal must reach the programs that they run.
+            # nvcc and hipcc are drivers: a signal must reach their child processes.
             start_new_session=True,
         )
     except OSError as error:

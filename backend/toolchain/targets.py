@@ -1,12 +1,12 @@
-"""One face over the targets: which compiler, which command, and a report for `doctor`.
+"""A uniform interface to all targets: which compiler, which command, and a report for `doctor`.
 
-AMD GPUs: ROCm's clang, Debian's hipcc, or any clang without ROCm for code objects alone. The first
-that knows the architecture is taken, those that make a loadable library before the others. An
-architecture is always named: `native` fails without a GPU, and hipcc alone would silently build for
-one of 2015.
+AMD GPUs: ROCm's clang, Debian's hipcc, or any clang without ROCm for code objects only. The first
+compiler that supports the architecture is used; ones that build a loadable library come before the
+others. An architecture is always named: `native` fails without a GPU, and hipcc by default silently
+builds for one of 2015.
 
 The CPU is compiled for by g++ and our fiber header: for tests, CI and machines without a GPU;
-NVIDIA GPUs by nvcc and our header of HIP's names over the CUDA runtime.
+NVIDIA GPUs by nvcc and our header with HIP's names for the CUDA runtime.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from backend.toolchain.target import (
 )
 
 _OLDEST = 18
-"""Clang's version from which our header stands in for ROCm's: 15 has no builtin for ballots."""
+"""The oldest clang for which our header replaces ROCm's: 15 has no builtin for ballots."""
 
 _CLANGS = ["clang++", *(f"clang++-{n}" for n in range(25, _OLDEST - 1, -1))]
 
@@ -52,7 +52,7 @@ _PASSES = [
 
 
 def _find_clang(target: Target) -> Compiler | Missing:
-    """The first compiler that knows `target.arch`."""
+    """Return the first compiler that supports `target.arch`."""
     seen = []
     for compiler in candidates(target):
         if knows(compiler):
@@ -66,12 +66,12 @@ def _find_clang(target: Target) -> Compiler | Missing:
 
 
 def candidates(target: Target) -> Iterator[Compiler]:
-    """Every compiler for AMD GPUs that runs here, best first, whatever it knows."""
+    """Yield every compiler for AMD GPUs that runs here, best first, whatever it supports."""
     for path in _rocm_clangs():
         if version := version_of((path,)):
             yield Compiler(target, "rocm", (path,), version)
     if hipcc := shutil.which("hipcc"):
-        # With nvcc on PATH it would build for NVIDIA.
+        # With nvcc on PATH, hipcc would build for NVIDIA.
         command = (shutil.which("env") or "env", "HIP_PLATFORM=amd", hipcc)
         if version := version_of(command, "clang version"):
             yield Compiler(target, "hipcc", command, f"hipcc: {version}")
@@ -91,7 +91,7 @@ def _rocm_clangs() -> Iterator[str]:
 
 
 def _plain_clangs() -> Iterator[str]:
-    """Those that have the linker of their own version: clang calls it by that name."""
+    """Yield clangs with a linker of their own version: clang calls it by that name."""
     for name in _CLANGS:
         path = shutil.which(name)
         if path and first_on_path([str(Path(path).resolve().parent / "lld"), "lld"]):
@@ -113,9 +113,10 @@ def _zig() -> str | None:
 
 
 def knows(compiler: Compiler) -> bool:
-    """Whether it has the target's architecture, and ROCm's device library for it if it links one.
+    """Return whether a compiler supports the target's architecture, and has ROCm's device library
+    for it if it links one.
 
-    A dry run of the driver tells both: hipcc 5.2 knows gfx1100 but has no library for it.
+    A dry run of the driver shows both: hipcc 5.2 supports gfx1100 but has no library for it.
     """
     return _dry_run(compiler, file_times(compiler.executable))
 
@@ -132,7 +133,7 @@ def _dry_run(compiler: Compiler, times: tuple[int, ...]) -> bool:
 def _clang_commands(
     compiler: Compiler, source: Path, output: Path, options: CompileOptions, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
-    """One command; three for zig, whose clang cannot call its own linker."""
+    """Return one command; three for zig, whose clang cannot call its own linker."""
     arch = compiler.target.arch
     common = [
         *("-x", "hip", f"--offload-arch={arch}", options.language("c++17"), f"-O{options.level}"),
@@ -196,7 +197,7 @@ def _library(
 
 
 _V3 = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())
-"""What /proc/cpuinfo calls the features of the x86-64-v3 level, with LZCNT as `abm`."""
+"""The features of x86-64-v3 by their names in /proc/cpuinfo, with LZCNT as `abm`."""
 
 DEFAULT_TARGETS = (
     Target("cpu"),
@@ -207,10 +208,10 @@ DEFAULT_TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """What `doctor` says of a target; `reason` is one line where it is not available.
+    """A row of `doctor`'s report; `reason` is one line if the target is not available.
 
-    `loadable` is False where only code objects can be made: they tell the resources of a kernel
-    and that it compiles, but do not run.
+    `loadable` is False if only code objects can be built: they show that a kernel compiles, and its
+    resources, but do not run.
     """
 
     target: Target
@@ -221,8 +222,8 @@ class TargetReport:
     reason: str = ""
 
 
-def find(target: Target) -> Compiler | Missing:
-    """The compiler of a target. It runs `--version` once a compiler, in some milliseconds."""
+def find_compiler(target: Target) -> Compiler | Missing:
+    """Return the compiler of a target. Runs `--version` once per compiler, in some milliseconds."""
     return _FINDERS[target.kind](target)
 
 
@@ -230,19 +231,19 @@ _loads = True
 
 
 def load_nothing() -> None:
-    """From now on this process compiles for other machines: code objects will do."""
+    """Declare that this process compiles for other machines, so code objects suffice."""
     global _loads
     _loads = False
 
 
 def usable(compiler: Compiler) -> bool:
-    """Whether what it makes can be loaded here, or need not be."""
+    """Return whether a compiler's output can be loaded here, or need not be."""
     return compiler.loadable or not _loads
 
 
 def require(target: Target) -> Compiler:
-    """As `find`. Raises MissingCompilerError."""
-    compiler = find(target)
+    """Do what `find_compiler` does, but raise MissingCompilerError."""
+    compiler = find_compiler(target)
     if isinstance(compiler, Missing):
         raise MissingCompilerError(f"target {target} is off: {compiler.reason}")
     return compiler
@@ -251,7 +252,7 @@ def require(target: Target) -> Compiler:
 def commands(
     compiler: Compiler, source: Path, output: Path, options: CompileOptions, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
-    """What to run, in this order, to make `output` from `source`."""
+    """Return the commands that build `output` from `source`, in order."""
     return _COMMANDS[compiler.target.kind](compiler, source, output, options, include)
 
 
@@ -267,7 +268,7 @@ def assembly(source: str, target: Target, options: CompileOptions = CompileOptio
         kernel.write_text(source, encoding="utf-8")
         command = commands(compiler, kernel, output, options)[0]
         result = Path(command[-1])
-        if compiler.driver != "zig":  # whose first command makes assembly already
+        if compiler.driver != "zig":  # zig's first command already emits assembly
             command = tuple(word for word in command if not word.startswith(_LINKS))
             command += ("-ptx",) if compiler.driver == "nvcc" else ("--cuda-device-only", "-S")
         finished = run(command, options.timeout_seconds, folder)
@@ -278,8 +279,8 @@ def assembly(source: str, target: Target, options: CompileOptions = CompileOptio
 
 
 def report(targets: Iterable[Target] = DEFAULT_TARGETS) -> list[TargetReport]:
-    """A row a target."""
-    return [_report(find(target)) for target in targets]
+    """Return a row for each target."""
+    return [_report(find_compiler(target)) for target in targets]
 
 
 def _report(compiler: Compiler | Missing) -> TargetReport:
@@ -295,9 +296,9 @@ def _report(compiler: Compiler | Missing) -> TargetReport:
 
 
 def _find_cpp(target: Target) -> Compiler | Missing:
-    """`$CXX` where it is set and there, else g++ or clang++."""
-    wanted = shlex.split(os.environ.get("CXX", ""))
-    chosen = shutil.which(wanted[0]) if wanted else None
+    """Return `$CXX` if it is set and exists, else g++ or clang++."""
+    from_environment = shlex.split(os.environ.get("CXX", ""))
+    chosen = shutil.which(from_environment[0]) if from_environment else None
     path = chosen or first_on_path(["g++", "clang++", "c++"])
     if path is None:
         return Missing(target, "no g++ on PATH: install g++ (C++20)")
@@ -310,8 +311,8 @@ def _find_cpp(target: Target) -> Compiler | Missing:
 def _cpp_commands(
     compiler: Compiler, source: Path, output: Path, options: CompileOptions, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
-    """One command. The instruction set is named, never `native`: a cache may be shared."""
-    # Unique symbols would be shared by all libraries of a process.
+    """Return one command. The instruction set is named, never `native`: a cache may be shared."""
+    # Unique symbols would be shared between all libraries of a process.
     unique = () if "clang" in compiler.version else ("-fno-gnu-unique",)
     return (
         (
@@ -335,14 +336,14 @@ def _cpp_commands(
 
 @functools.cache
 def instruction_set() -> Command:
-    """`-march` of the highest x86-64 level that helps and that this machine has in full."""
+    """Return `-march` of the highest useful x86-64 level that this machine fully supports."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
     return ("-march=x86-64-v3",) if cpu_features() >= _V3 else ()
 
 
 def cpu_features() -> frozenset[str]:
-    """The flags of the first processor; empty where the system does not say."""
+    """Return the flags of the first processor; empty if the system does not list them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
@@ -352,7 +353,7 @@ def cpu_features() -> frozenset[str]:
 
 
 def _find_nvcc(target: Target) -> Compiler | Missing:
-    """nvcc on PATH, or below `$CUDA_HOME` or `/usr/local/cuda`."""
+    """Return nvcc on PATH, or in `$CUDA_HOME` or `/usr/local/cuda`."""
     homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     path = first_on_path(["nvcc", *(f"{home}/bin/nvcc" for home in homes if home)])
     if path is None:
@@ -366,7 +367,7 @@ def _find_nvcc(target: Target) -> Compiler | Missing:
 def _nvcc_commands(
     compiler: Compiler, source: Path, output: Path, options: CompileOptions, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
-    """One command. `-Xptxas=-v` prints the registers that `resources` reads from the log."""
+    """Return one command. `-Xptxas=-v` prints the registers that `resources` reads from the log."""
     return (
         (
             *compiler.executable,
@@ -387,8 +388,8 @@ def _nvcc_commands(
 
 
 def _code_for(arch: str) -> str:
-    """Of `sm_90a` no PTX beside it, which `-arch` would make for any later GPU: what it can do none
-    else can."""
+    """Return the code flags; for `sm_90a` without PTX, which `-arch` would add for any later GPU,
+    although its features exist nowhere else."""
     if arch[-1].isdigit():
         return f"-arch={arch}"
     return f"-gencode=arch=compute_{arch.removeprefix('sm_')},code={arch}"

@@ -1,4 +1,4 @@
-"""The file of a captured graph: what Inductor was given beside it, then PyTorch's own repro format.
+"""The file of a captured graph: Inductor's other arguments, then PyTorch's own repro format.
 
     # rocm-tui graph: {"torch": "2.13.0", "kind": "inference", ...}
     import torch
@@ -13,16 +13,15 @@
         reader.tensor(buf0, (32, 32), is_leaf=True)  # arg0_1
         ...
 
-`python FILE` compiles and runs it by PyTorch's means alone, but for flex attention, at which they
-fail in torch 2.13. No weight stands in it: they are drawn when it is run.
+`python FILE` compiles and runs it with PyTorch alone, except for flex attention, with which this
+fails in torch 2.13. Weights are not stored: a run draws random ones.
 
 A function of flex attention is a class within `__init__`: `class sdpa_mask0(torch.nn.Module): ...`,
 then `self.sdpa_mask0 = sdpa_mask0()`.
 
-A call of flex attention is captured alone too, as JSON in one line (`FlexCall`): Inductor's key has
-some tensors of a call, and the functions that change scores and that mask are part of every
-choice's source. `rocm-tui run` records it beside the key. Nothing of either text is ever run as
-Python.
+A call of flex attention is also captured alone, as a line of JSON (`FlexCall`): Inductor's key has
+only some tensors of a call, while the score and mask functions are part of every choice's source.
+`rocm-tui run` records it beside the key. Neither text is ever run as Python.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 VERSION = 1
 MOST_BYTES = 32 << 20
-"""Of a file; a graph of 10,000 nodes has 1 MB."""
+"""The maximum size of a file; a graph of 10,000 nodes has 1 MB."""
 
 MARK = "# rocm-tui graph: "
 
@@ -63,24 +62,23 @@ if __name__ == '__main__':
         run_repro(mod, load_args, accuracy=False, command='run', save_dir=None, """
 
 MODES = {False: "tracing_mode='real')\n", True: "tracing_mode='symbolic')\n"}
-"""How PyTorch traces it, by whether sizes are symbols."""
+"""PyTorch's tracing mode, by whether sizes are symbols."""
 
 
-class NotAHead(Exception):
-    """The first line does not say what Inductor is to be told; one line says why."""
+class HeadInvalid(Exception):
+    """The first line is not a valid head; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What Inductor was told beside the graph and its inputs.
+    """Inductor's arguments beside the graph and its inputs.
 
-    `static` are the inputs that stay where they are from call to call, `donated` those that the
-    graph may write into, `visible` the outputs that the program sees. `layout` tells whether
-    convolutions are to have channels last. `freezing`: it is the graph before its parameters,
-    the inputs `frozen`, became constants. `config` are Inductor's options, `precision` is that of
-    float32 products. `symbols` are sizes that may vary, with what they were. `origins` names the op
-    of the model by the node that it led to, `bounds` says below what an input of indices stays,
-    `ends` how many rows there are where an input says where groups of them end.
+    `static` are inputs with a fixed address, `donated` the ones that the graph may write into,
+    `visible` the outputs that the program sees. `layout` is whether convolutions use channels last.
+    `freezing`: the graph is from before its parameters, the inputs `frozen`, became constants.
+    `config` are Inductor's options, `precision` that of float32 products. `symbols` are the dynamic
+    sizes with their values. `origins` maps nodes to the model's ops, `bounds` has the upper bound
+    of each input of indices, `ends` the number of rows for each input that has the ends of groups.
     """
 
     torch: str
@@ -108,16 +106,16 @@ def head_line(head: Head) -> str:
 
 
 def head_of(text: str) -> Head:
-    """Raises NotAHead."""
+    """Return the head in a captured graph's first line. Raises HeadInvalid."""
     line, _, _ = text.partition("\n")
     if not line.startswith(MARK):
-        raise NotAHead("line 1 is no head of a captured graph")
+        raise HeadInvalid("line 1 is not a head of a captured graph")
     try:
         head: Head = read(Head, loads(line.removeprefix(MARK)))
     except WireError as error:
-        raise NotAHead(f"line 1: {error}") from error
+        raise HeadInvalid(f"line 1: {error}") from error
     if head.version != VERSION:
-        raise NotAHead(f"line 1: it is of version {head.version}, and only {VERSION} is known")
+        raise HeadInvalid(f"line 1: version {head.version} is not supported (only {VERSION})")
     return head
 
 
@@ -125,27 +123,28 @@ MOST_FLEX_TEXT = 1 << 18
 """Characters of a call; a function of 1,000 ops has about 80,000."""
 
 SCORE, MASK, JOINT = "score_mod", "mask_mod", "joint"
-"""The functions: of a score, of a mask, and of a score's gradient."""
+"""The functions of a score, of a mask, and of a score's gradient."""
 
 
 FUNCTIONS = {
     "flex_attention": (SCORE, MASK),
     "flex_attention_backward": (SCORE, JOINT, MASK),
 }
-"""By op of the graph, the functions in the order of its arguments."""
+"""The functions of each op, in the order of its arguments."""
 
 
-class NotACall(Exception):
-    """A text is no call; one line says why."""
+class FlexCallInvalid(Exception):
+    """A text is not a valid call; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlexCall:
-    """`call` is `flex_attention(t0, t1, t2, score_mod, (1024, ..., mask_mod), 0.125, {...}, (t5,),
-    ())`: its op, and its arguments as literals, with the `tensors` by number and the `functions` by
-    name. Those are what PyTorch prints of a graph, with what it has of constants before it.
+    """A call of flex attention. `call` is `flex_attention(t0, t1, t2, score_mod, (1024, ...,
+    mask_mod), 0.125, {...}, (t5,), ())`: its op, and its arguments as literals, with the `tensors`
+    by number and the `functions` by name, each as PyTorch prints the graph, preceded by its
+    constants.
 
-    Where a call could not be written, `reason` says why, and there is nothing else.
+    If the call could not be written, only `reason` is set.
     """
 
     call: str = ""
@@ -159,10 +158,10 @@ def flex_text(call: FlexCall) -> str:
 
 
 def flex_call_of(text: str) -> FlexCall:
-    """The call of a text. Raises NotACall."""
+    """Return the call of a text. Raises FlexCallInvalid."""
     if len(text) > MOST_FLEX_TEXT:
-        raise NotACall(f"it has more than {MOST_FLEX_TEXT:,} characters")
+        raise FlexCallInvalid(f"it has more than {MOST_FLEX_TEXT:,} characters")
     try:
         return read(FlexCall, loads(text))
     except WireError as error:
-        raise NotACall(str(error)) from error
+        raise FlexCallInvalid(str(error)) from error

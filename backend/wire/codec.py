@@ -1,20 +1,20 @@
-"""Dataclasses as JSON and back: one rule for all that lies in files or goes through pipes.
+"""Dataclasses as JSON and back: the codec of all our files and pipes.
 
-A dataclass is an object with one member a field, and its type hints say what each may be: str, int,
-float, `int | float` (either, as it stands there), bool, Any, `X | None`, Literal,
+A dataclass is an object with one member per field, whose type hint is checked: str, int, float,
+`int | float` (whichever was written), bool, Any, `X | None`, Literal,
 `tuple[X, ...]`, `tuple[X, Y]`, `list[X]`, `dict[str, X]`, Mapping, another dataclass, or one of
 these with a check: `Annotated[str, is_name]`.
 
-- A member that is missing gives the field's default; where there is none, it is read as null.
-- A member that no field is for is left out. A class that keeps such members for a later version has
-  a field for them, `field(default_factory=dict, metadata={"kept": True})`: they are written back.
-- A field with `metadata={"missing": function}` is made of the other members where it is missing: an
-  older version may have told the same under another name.
+- A missing member gives the field's default, or is read as null if there is none.
+- A member without a field is left out. A class that keeps such members for a later version has a
+  field for them, `field(default_factory=dict, metadata={"kept": True})`: they are written back.
+- A field with `metadata={"missing": function}` is derived from the other members if it is missing:
+  an older version may have recorded it under another name.
 - A field with `metadata={"derived": True}` follows from others; it is neither written nor read.
 - JSON has no infinity: a float that is not finite is written as `"inf"`, `"-inf"` or `"nan"`.
-- Anything else is one `WireError`, which says where it is and what is wrong with it.
+- Anything else raises a `WireError` with the location and the fault.
 
-A year of sessions is millions of lines: what a type asks for is worked out once.
+A year of sessions is millions of lines, so each type is analysed once.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union
 
 from backend.errors import brief
 
 Reader = Callable[[Any], Any]
 Check = Callable[[Any], str]
-"""Says in words what is wrong with a value of the right type (`is no name`), or nothing."""
+"""Returns what is wrong with a value of the right type (`is no name`), or an empty string."""
 
 MOST = (1 << 64) - 1
-"""No size, count, time or number of a file is above it."""
+"""The upper bound of sizes, counts, times and numbers in files."""
 MAX_DEPTH = 50
-"""How deep members may be nested that no field is for."""
+"""The maximum nesting of members without a field."""
 
 
 class WireError(ValueError):
-    """What was read is not what it should be: `path` leads there, `what` is wrong with it."""
+    """A value has the wrong type or content: `path` leads to it, `what` is wrong with it."""
 
     def __init__(self, what: str, *path: str | int) -> None:
         super().__init__(what)
@@ -61,7 +61,7 @@ _NO_OBJECT = "is not a JSON object"
 
 
 def _place(path: Iterable[str | int]) -> str:
-    """`pin 2: `config`, BLOCK_M` of ("pins", 1, "config", Key("BLOCK_M"))."""
+    """Write ("pins", 1, "config", Key("BLOCK_M")) as `pin 2: `config`, BLOCK_M`."""
     words: list[str] = []
     for part in path:
         if isinstance(part, int):
@@ -74,9 +74,9 @@ def _place(path: Iterable[str | int]) -> str:
 
 
 def _wrong(what: str, value: object) -> str:
-    """`is no number: 'x'`."""
+    """Return `is not a number: 'x'`."""
     shown = "" if isinstance(value, (dict, list)) else f": {brief(repr(value), 60)}"
-    return f"is no {what}{shown}"
+    return f"is not {what}{shown}"
 
 
 def same(value: Any) -> Any:
@@ -90,6 +90,8 @@ def reader_of(hint: Any) -> Reader:
         return _checked(reader_of(inner[0]), inner[1:])
     if origin in (Union, types.UnionType) and set(inner) == {int, float}:
         return _number
+    if origin in (Union, types.UnionType) and all(map(dataclasses.is_dataclass, inner)):
+        return _one_of_objects(inner)
     if origin in (Union, types.UnionType):
         (only,) = (kind for kind in inner if kind is not type(None))
         return _optional(reader_of(only)) if len(inner) > 1 else reader_of(only)
@@ -102,6 +104,26 @@ def reader_of(hint: Any) -> Reader:
     if origin in (dict, collections.abc.Mapping):
         return _mapping(reader_of(inner[1]), _AS_THEY_ARE.get(inner[1]))
     return _SCALARS[hint] if hint in _SCALARS else _object(hint)
+
+
+def _one_of_objects(kinds: Sequence[type]) -> Reader:
+    """Read an object as the first of the types all of whose required fields it has."""
+    required = [
+        {
+            field.name
+            for field in dataclasses.fields(kind)
+            if field.default is field.default_factory is dataclasses.MISSING
+        }
+        for kind in kinds
+    ]
+    readers = [reader_of(kind) for kind in kinds]
+
+    def read(value: Any) -> Any:
+        names = value.keys() if isinstance(value, dict) else set()
+        at = next((at for at, needed in enumerate(required) if needed <= names), 0)
+        return readers[at](value)
+
+    return read
 
 
 def _optional(read_one: Reader) -> Reader:
@@ -130,7 +152,7 @@ def _just(kind: type, what: str) -> Reader:
 
 def _int(value: Any) -> Any:
     if type(value) is not int or abs(value) > MOST:
-        raise WireError(_wrong("whole number", value))
+        raise WireError(_wrong("a whole number", value))
     return value
 
 
@@ -145,11 +167,11 @@ def _float(value: Any) -> float:
             pass
     elif kind is str and value in ("inf", "-inf", "nan", "Infinity", "-Infinity", "NaN"):
         return float(value)
-    raise WireError(_wrong("number", value))
+    raise WireError(_wrong("a number", value))
 
 
 def _number(value: Any) -> Any:
-    """As it is: what is written back stays the very text."""
+    """Return the number unchanged, so that it is written back as the same text."""
     number = _float(value)
     return value if type(value) is int else number
 
@@ -162,26 +184,26 @@ _SCALARS: dict[Any, Reader] = {
     Any: same,
 }
 _AS_THEY_ARE: dict[Any, set[type]] = {str: {str}, float: {float}}
-"""The members of a mapping that need no reading, if all are of these types."""
+"""Types whose mapping members need no reading."""
 
 
-def _one_of(known: frozenset[Any]) -> Reader:
-    words = ", ".join(sorted(map(str, known)))
+def _one_of(allowed: frozenset[Any]) -> Reader:
+    words = ", ".join(sorted(map(str, allowed)))
 
     def read(value: Any) -> Any:
-        if type(value) not in (str, int) or value not in known:
+        if type(value) not in (str, int) or value not in allowed:
             raise WireError(f"is none of {words}: {brief(repr(value), 60)}")
         return value
 
     return read
 
 
-def _list(made: type, read_one: Reader) -> Reader:
+def _list(container: type, read_one: Reader) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not list:
-            raise WireError(_wrong("list", value))
+            raise WireError(_wrong("a list", value))
         try:
-            return made([read_one(item) for item in value])
+            return container([read_one(item) for item in value])
         except WireError:
             for at, item in enumerate(value):
                 _read_below(at, read_one, item)
@@ -191,16 +213,16 @@ def _list(made: type, read_one: Reader) -> Reader:
 
 
 def _list_of_int(value: Any) -> Any:
-    """The sizes and strides of a tensor, of which logs are full."""
+    """Read a list of integers: the sizes and strides of tensors, frequent in logs."""
     if type(value) is not list or any(type(item) is not int or abs(item) > MOST for item in value):
-        raise WireError(_wrong("list of whole numbers", value))
+        raise WireError(_wrong("a list of whole numbers", value))
     return tuple(value)
 
 
 def _fixed(readers: list[Reader]) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not list or len(value) != len(readers):
-            raise WireError(_wrong(f"list of {len(readers)}", value))
+            raise WireError(_wrong(f"a list of {len(readers)}", value))
         return tuple(read_one(item) for read_one, item in zip(readers, value, strict=True))
 
     return read
@@ -217,7 +239,7 @@ def _read_below(part: str | int, read_one: Reader, value: Any) -> Any:
 def _mapping(read_one: Reader, kinds: set[type] | None) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not dict:
-            raise WireError(_wrong("object", value))
+            raise WireError(_wrong("an object", value))
         if kinds is not None and kinds.issuperset(map(type, value.values())):
             return value
         return {name: _read_below(name, read_one, item) for name, item in value.items()}
@@ -259,7 +281,7 @@ def _object(kind: Any) -> Reader:
 
 
 def _default(field: dataclasses.Field[Any]) -> Reader | None:
-    """Makes what stands for a field that is missing; None where it has no default."""
+    """Return a function that supplies a missing field, or None if the field has no default."""
     if "missing" in field.metadata:
         older: Reader = field.metadata["missing"]
         return older
@@ -270,13 +292,13 @@ def _default(field: dataclasses.Field[Any]) -> Reader | None:
 
 
 def _kept_of(kind: Any) -> Reader:
-    """The members that no field is for, if they can be written again."""
-    known = {field.name for field in dataclasses.fields(kind) if not field.metadata.get("kept")}
+    """Return a reader of the members without a field, if they can be written again."""
+    fields = {field.name for field in dataclasses.fields(kind) if not field.metadata.get("kept")}
 
     def read(value: Any) -> dict[str, Any]:
-        if value.keys() <= known:
+        if value.keys() <= fields:
             return {}
-        kept = {name: item for name, item in value.items() if name not in known}
+        kept = {name: item for name, item in value.items() if name not in fields}
         for name, item in kept.items():
             if not _is_plain(item, MAX_DEPTH):
                 raise WireError("is nested too deep, or no JSON", name)
@@ -297,24 +319,24 @@ Writer = Callable[[Any], Any]
 
 
 def read(kind: type[T], value: object) -> T:
-    """The `kind` that `value`, parsed JSON, stands for. Raises WireError."""
+    """Build a `kind` from parsed JSON. Raises WireError."""
     return reader(kind)(value)
 
 
 def reader(kind: type[T]) -> Callable[[object], T]:
-    """`read` of one dataclass, for many values."""
+    """Return `read` for one dataclass, for many values."""
     hint: Any = kind
     return typing.cast("Callable[[object], T]", reader_of(hint))
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """What `json` can write of a dataclass."""
+    """Return a dataclass as an object for `json`."""
     kind: Any = type(value)
     return _fields_of(kind)(value)
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """One line of strict JSON."""
+    """Return one line of strict JSON."""
     try:
         return _DUMP(document)
     except ValueError:
@@ -322,7 +344,7 @@ def dumps(document: Mapping[str, Any]) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """The value of strict JSON. Raises WireError."""
+    """Parse strict JSON. Raises WireError."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text), "surrogatepass")
@@ -355,15 +377,20 @@ def _finite(value: Any) -> Any:
     return value
 
 
-# Writing: for each hint a function to what `json` can write; `same` where it can as it is.
+# Writing: each hint's function to a JSON value; `same` if the value already is one.
 
 
 def _writer(hint: Any) -> Writer:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _writer(inner[0])
+    if origin in (Union, types.UnionType) and all(map(dataclasses.is_dataclass, inner)):
+        by_kind = {kind: _fields_of(kind) for kind in inner}
+        return lambda value: by_kind[type(value)](value)
     if origin in (Union, types.UnionType):
-        write = next((made for kind in inner if (made := _writer(kind)) is not same), same)
+        write = next(
+            (inner_write for kind in inner if (inner_write := _writer(kind)) is not same), same
+        )
         return write if write is same else lambda value: None if value is None else write(value)
     if origin is tuple and inner[-1] is not Ellipsis:
         writers = [_writer(kind) for kind in inner]

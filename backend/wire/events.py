@@ -19,26 +19,24 @@ _NAMES: dict[type, str] = {
     kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(Event)
 }
 BEGINS = rf'\{{"event"\s*:\s*"(?:{"|".join(_NAMES.values())})"'
-"""A pattern of how a line begins; structlog writes `event` first, too, with any text behind it."""
+"""A pattern of a line's beginning; structlog also writes `event` first, followed by any text."""
 
 
 @functools.cache
 def _readers() -> dict[str, Callable[[object], Event]]:
-    """A process that only writes events makes none."""
+    """Return the readers of all events; a process that only writes events does not need them."""
     return {name: reader(kind) for kind, name in _NAMES.items()}
 
 
 def encode(event: Event) -> str:
-    """One line, without its end."""
+    """Return one line, without its newline."""
     return dumps({"event": _NAMES[type(event)], **to_json(event)})
 
 
 def decode(line: str) -> Event | None:
-    """The event of a line; None for a kind that this version does not know.
-
-    Raises EventInvalid for anything else that is not an event.
-    """
-    # Logs may have many lines of other programs; to say how they are no JSON takes long.
+    """Return the event of a line; None if this version does not have the kind. Raises EventInvalid
+    for anything else that is not an event."""
+    # Logs may have many lines of other programs, and a JSON error message is slow to build.
     if not line.lstrip().startswith("{"):
         raise EventInvalid(f"not an event: {brief(line, 60)}")
     try:
@@ -47,8 +45,8 @@ def decode(line: str) -> Event | None:
         raise EventInvalid(f"not JSON: {brief(line, 60)}") from error
     if not isinstance(document.get("event"), str):
         raise EventInvalid(f"not an event: {brief(line, 60)}")
-    known = _readers().get(document["event"])
+    reader_of_kind = _readers().get(document["event"])
     try:
-        return None if known is None else known(document)
+        return None if reader_of_kind is None else reader_of_kind(document)
     except WireError as error:
         raise EventInvalid(str(error)) from error

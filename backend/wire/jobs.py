@@ -1,9 +1,9 @@
-"""The jobs of a worker, one frozen dataclass a kind, and what comes of each.
+"""The jobs of a worker, one frozen dataclass per kind, and their results.
 
 To the worker, a job:     {"job": "verify", ...its fields}, with the envelope of `worker.protocol`
 From the worker:          the fields of its `Progress`, any number, then those of its result
 
-A worker lives in another Python than those who ask it, so whatever is read here is checked.
+A worker runs in another Python than its caller, so everything read here is checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from backend.wire.codec import WireError, read, to_json
 
 @dataclass(frozen=True, slots=True)
 class CacheLevel:
-    """`gbs` is 10^9 bytes a second at best, None where that is neither published nor measured."""
+    """A cache: `gbs` is 10^9 bytes per second at best, None if neither published nor measured."""
 
     name: str
     bytes: int
@@ -35,32 +35,32 @@ SearchSpace = Literal["DEFAULT", "EXHAUSTIVE"]
 Arithmetic = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
 
 
-class BadJob(Exception):
-    """What was asked makes no sense: no such job, or a field is missing or of another type."""
+class JobInvalid(Exception):
+    """A job request is invalid: no such job, or a field is missing or has the wrong type."""
 
 
-class BadAnswer(Exception):
-    """What came of a job is not what should have."""
+class ResultInvalid(Exception):
+    """A job's result is invalid."""
 
 
 def _seconds(value: float) -> str:
-    return "" if math.isfinite(value) and value > 0 else "is a number of seconds above 0"
+    return "" if math.isfinite(value) and value > 0 else "must be a number of seconds above 0"
 
 
 def _threads(value: int) -> str:
-    return "" if 0 < value < 1 << 16 else "is a whole number above 0"
+    return "" if 0 < value < 1 << 16 else "must be a whole number above 0"
 
 
 def _index(value: int) -> str:
-    return "" if value >= 0 else "is a whole number, 0 or more"
+    return "" if value >= 0 else "must be a whole number, 0 or more"
 
 
 def _sizes(value: Shape) -> str:
-    return "" if all(size >= 0 for size in value) else "has whole numbers, 0 or more"
+    return "" if all(size >= 0 for size in value) else "must have whole numbers, 0 or more"
 
 
 def _amount(value: float) -> str:
-    return "" if math.isfinite(value) and value >= 0 else "is a number, 0 or more"
+    return "" if math.isfinite(value) and value >= 0 else "must be a number, 0 or more"
 
 
 def _filled(value: tuple[object, ...]) -> str:
@@ -78,7 +78,7 @@ Sizes = Annotated[Shape, _sizes]
 
 
 class WorkerJob(Generic[R]):
-    """Some work, of which an R comes."""
+    """A job whose result is an R."""
 
     name: ClassVar[str]
     answer: ClassVar[type[Any]]
@@ -86,10 +86,10 @@ class WorkerJob(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: counts of choices or of rounds, the best so far, seconds to go.
+    """The progress of a job: counts of choices or rounds, the best so far, seconds left.
 
-    `settled` are those of the measured `choices` whose verdict is clear. `log` is where the session
-    is recorded.
+    `settled` counts the measured `choices` whose verdict is clear. `log` is the path of the
+    session's log.
     """
 
     what: str = ""
@@ -107,10 +107,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """`reason` says in a line why it is not `ok`.
+    """A result; `reason` is one line if it is not `ok`.
 
-    It is not `conclusive` where another of the `modes` that there are is to be tried: torch keeps
-    what it made for one mode, so each needs a process of its own.
+    A result that is not `conclusive` requires a try in another of the `modes`: torch keeps the
+    state of a mode, so each mode needs its own process.
     """
 
     ok: bool
@@ -120,9 +120,9 @@ class _Result:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfKey:
-    """About a key of the autotune cache. Where a job has `options`, they are what its op is given
-    besides, as a session tells it (`TuningStarted`); empty: not known."""
+class _KeyJob:
+    """A job about a key of the autotune cache. `options`, if the job has them, are further
+    arguments of the op as sessions record them (`TuningStarted`); empty if unknown."""
 
     op: str
     inputs: str
@@ -133,19 +133,20 @@ class _OfKey:
         return TuningKey(self.op, self.inputs, self.precision)
 
 
-# What torch is this, and what does it see?
+# Environment
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Versions of torch, HIP, CUDA and Triton; the device.
 
-    `hooks_off` and `templates_off` say why those do not work, else nothing. `triton_target` is what
-    our Triton template is made for there; without one `triton_off` says why, in a line. `bus` is
-    the device's PCI address, where torch tells it. `python` is a tag such as `cp311`; `torch_key`
-    PyTorch's digest of its source, `compilers` what compiles our choices for an AMD GPU, a name by
-    language (`hip`, `triton`) that is the same where the code is; both where asked for. `alike` are
-    the GPUs of the kind of the one that was asked about.
+    `hooks_off` and `templates_off` are the reasons why those do not work, or empty. `triton_target`
+    is our Triton template's target; without one, `triton_off` is a one-line reason. `bus` is the
+    device's PCI address, if torch reports it. `python` is a tag such as `cp311`. On request,
+    `torch_key` is PyTorch's digest of its source, and `compilers` identify the compilers of our
+    choices for an AMD GPU, by language (`hip`, `triton`). `recommended` has `NAME=VALUE: reason
+    (source)` for settings that PyTorch recommends on the device. `alike` are the GPUs of the same
+    kind as the requested one.
     """
 
     torch: str
@@ -166,13 +167,15 @@ class Environment:
     bus: str | None = None
     compilers: Mapping[str, str] = field(default_factory=dict)
     alike: tuple[Count, ...] = ()
+    recommended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentJob(WorkerJob[Environment]):
-    """`fit` costs seconds: whether the hooks and our templates work there. `build` asks for
-    PyTorch's digest of its own source, which stands in the name of each compiled graph, and
-    `compilers` for those of our choices, `alike_to` for the other GPUs of the kind of that GPU."""
+    """Describe the environment. `fit` also checks, in seconds, whether the hooks and our templates
+    work. `build` adds PyTorch's digest of its own source, which is part of each compiled graph's
+    name; `compilers` adds the compilers of our choices; `alike_to` adds the other GPUs of the same
+    kind as that GPU."""
 
     name: ClassVar[str] = "environment"
     answer: ClassVar[type[Any]] = Environment
@@ -182,13 +185,13 @@ class EnvironmentJob(WorkerJob[Environment]):
     alike_to: Count | None = None
 
 
-# What can this machine do at best?
+# Peak rates
 
 
 @dataclass(frozen=True, slots=True)
 class PeakResult:
-    """The device; 10^12 operations a second by kind of arithmetic; 10^9 bytes a second from memory,
-    and from each cache, the smallest first; the seconds that it took."""
+    """The device; 10^12 operations per second by kind of arithmetic; 10^9 bytes per second of the
+    memory and of each cache, smallest first; the duration in seconds."""
 
     device: str
     tflops: Mapping[Arithmetic, float]
@@ -202,20 +205,20 @@ class PeakResult:
 
 @dataclass(frozen=True, slots=True)
 class PeakJob(WorkerJob[PeakResult]):
-    """`device` is `cpu` or `cuda`."""
+    """Measure peak rates; `device` is `cpu` or `cuda`."""
 
     name: ClassVar[str] = "peak"
     answer: ClassVar[type[Any]] = PeakResult
     device: str
 
 
-# Which choice is really faster?
+# Measurement
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureResult(_Result):
-    """`log` is the path of the session's log, None where it could not be written; `missing` are
-    the hashes that this mode does not offer."""
+    """A measurement. `log` is the path of the session's log, None if it could not be written;
+    `missing` are the hashes that this mode does not offer."""
 
     measurement: Measurement | None = None
     log: str | None = None
@@ -223,14 +226,14 @@ class MeasureResult(_Result):
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureJob(_OfKey, WorkerJob[MeasureResult]):
+class MeasureJob(_KeyJob, WorkerJob[MeasureResult]):
     """Measure the choices `hashes`.
 
-    `budget`: seconds of measuring, compiling not counted. `caches`: whether the inputs are in the
-    caches when a call begins; None leaves that to the worker, see docs/measuring.md. `rounds`: so
-    many at least, while there is time. `partly`: go on without those choices that are not offered
-    in this mode. `broken`: those that are not run, since they ended an earlier worker, with the
-    reasons. `threads`: as many as the process had that tuned it.
+    `budget`: seconds of measuring, without compiling. `caches`: whether the inputs are in the
+    caches when a call begins; None: the worker decides, see docs/measuring.md. `rounds`: the
+    minimum, budget permitting. `partly`: go on without choices that this mode does not offer.
+    `broken`: choices to skip because they ended an earlier worker, with the reasons. `threads`: the
+    thread count of the process that tuned.
     """
 
     name: ClassVar[str] = "measure"
@@ -248,13 +251,13 @@ class MeasureJob(_OfKey, WorkerJob[MeasureResult]):
 
 @dataclass(frozen=True, slots=True)
 class TuneResult(_Result):
-    """The key that was tuned, and its choices with their times in ms, fastest first.
+    """The tuned key and its choices, with times in ms, fastest first.
 
-    `skipped` is how many choices the budget left out, `pin` the state of the key's pin, `trouble`
-    what went wrong after the tuning, `log` where the session is recorded. `times` is what the cache
-    file got, in ms by choice hash, infinite for what failed; `system` is the header of that file.
-    `taken_over` are the GPUs under whose hashes it got them too.
-    `single`: nothing failed, but there is one choice, so Inductor times nothing.
+    `skipped` counts the choices that the budget left out, `pin` is the state of the key's pin,
+    `trouble` lists failures after the tuning, `log` is the path of the session's log. `times` are
+    the cache file's, in ms by choice hash, infinite for failures; `system` is that file's header.
+    `taken_over` are the GPUs whose hashes also got the times. `single`: nothing failed, but there
+    is only one choice, so Inductor times nothing.
     """
 
     op: str = ""
@@ -275,17 +278,17 @@ class TuneResult(_Result):
 
 @dataclass(frozen=True, slots=True)
 class TuneJob(WorkerJob[TuneResult]):
-    """Tune the key (`op`, `inputs`, `precision`); without `inputs` the op with these `shapes` and
-    `dtypes` (one for all, or one each), and where given `strides` (else contiguous), `device` (else
-    the GPU, else the CPU) and `precision`. `options`: what it is given besides.
+    """Tune the key (`op`, `inputs`, `precision`). Without `inputs`, tune the op with these `shapes`
+    and `dtypes` (one for all, or one each), and optionally `strides` (default contiguous), `device`
+    (default the GPU, else the CPU) and `precision`. `options` are its further arguments.
 
-    `backends` and `search_space` are Inductor's options; `templates` offers our kernels too;
-    `budget` is in seconds from the first choice on; `any_mode` tunes in this mode even if the cache
-    tells of another; `broken` are choices that have failed, by hash, with the reasons.
+    `backends` and `search_space` are Inductor's options; `templates` adds our kernels; `budget` is
+    in seconds from the first choice on; `any_mode` tunes in this mode even if the cache indicates
+    another; `broken` are failed choices by hash, with the reasons.
 
-    `kept_as` is the index in the person's environment of the GPU that the worker sees as its first:
-    the times are kept under the hashes of that device. `others` are the indices of GPUs of the same
-    kind that take the times over.
+    `kept_as` is the index, in the person's environment, of the worker's first GPU: times are stored
+    under that device's hashes. `others` are indices of GPUs of the same kind that also get the
+    times.
     """
 
     name: ClassVar[str] = "tune"
@@ -310,14 +313,14 @@ class TuneJob(WorkerJob[TuneResult]):
     others: tuple[Count, ...] = ()
 
 
-# What a GPU's worker would have to compile, compiled where there is no GPU
+# Compiling for a GPU on a machine without one
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What choices and their code depend on: the arch without features (`gfx942`), and how many
-    compute units there are. `compilers` name what compiles there (`Environment.compilers`); empty:
-    whatever is here."""
+    """The GPU properties that choices and their code depend on: the arch without features
+    (`gfx942`) and the number of compute units. `compilers` name that machine's compilers
+    (`Environment.compilers`); empty: those installed here."""
 
     arch: str
     compute_units: int
@@ -326,8 +329,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class CompileResult(_Result):
-    """Of our choices so many were `compiled`, and so many `found` in the caches; `failed` has the
-    reasons by name. `off` says what was not compiled at all, and why, in a line each."""
+    """Counts of our choices that were `compiled`, and of those `found` in the caches; `failed` has
+    reasons by name. `off` has a one-line reason for each group that was not compiled at all."""
 
     compiled: Count = 0
     found: Count = 0
@@ -337,8 +340,8 @@ class CompileResult(_Result):
 
 @dataclass(frozen=True, slots=True)
 class CompileJob(WorkerJob[CompileResult]):
-    """Compile our choices of a problem for a GPU that need not be here, into the caches in which a
-    worker on that GPU looks. The process can do nothing else afterwards."""
+    """Compile our choices of a problem for a GPU that may be absent, into the caches that a worker
+    on that GPU reads. The process is not usable for other jobs afterwards."""
 
     name: ClassVar[str] = "compile"
     answer: ClassVar[type[Any]] = CompileResult
@@ -346,14 +349,14 @@ class CompileJob(WorkerJob[CompileResult]):
     gpu: Gpu
 
 
-# Does the generated code really call the pinned choice?
+# Verification of pins
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult(_Result):
-    """`kernel` is the name of the choice that is called, `hash` its hash, where they are known;
-    `proof` says how that was seen, `torch` by which version. `rebuilt` is False for an op that
-    cannot be; `spent`: the next pin needs another process."""
+    """The generated code's choice: `kernel` is its name, `hash` its hash, if known; `proof` is the
+    evidence, `torch` the version. `rebuilt` is False for an op that cannot be rebuilt; `spent`: the
+    next pin needs another process."""
 
     kernel: str | None = None
     hash: str | None = None
@@ -364,9 +367,9 @@ class VerifyResult(_Result):
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyJob(_OfKey, WorkerJob[VerifyResult]):
-    """Compile the op of a key as a program would, and see whether the choice `hash` is called; on
-    the GPU `gpu` of those that the worker sees, else on its current one."""
+class VerifyJob(_KeyJob, WorkerJob[VerifyResult]):
+    """Compile the op of a key as a program would, and check that the code calls the choice `hash`;
+    on GPU `gpu` of those visible to the worker, else on its current one."""
 
     name: ClassVar[str] = "verify"
     answer: ClassVar[type[Any]] = VerifyResult
@@ -377,12 +380,12 @@ class VerifyJob(_OfKey, WorkerJob[VerifyResult]):
     gpu: Count | None = None
 
 
-# Is the model faster with other choices?
+# Trials of graphs
 
 
 @dataclass(frozen=True, slots=True)
 class TrialResult(_Result):
-    """`log` is the path of the session's log, None where it could not be written."""
+    """A trial. `log` is the path of the session's log, None if it could not be written."""
 
     trial: Trial | None = None
     log: str | None = None
@@ -390,15 +393,15 @@ class TrialResult(_Result):
 
 @dataclass(frozen=True, slots=True)
 class TrialJob(WorkerJob[TrialResult]):
-    """Compile the captured graph `graph` once for each of `arms`, the first being the baseline, and
-    time whole passes.
+    """Compile the captured graph `graph` once for each of `arms`, baseline first, and time whole
+    passes.
 
-    `budget`: seconds of measuring, compiling not counted. `rounds`: so many at least, while there
-    is time. `error`: the chance that is allowed for any wrong `faster` or `slower`. `threads`: as
-    many as the process had whose graph it is. `stock`: compile it with the caches as they are and
-    no choice put in place, as a program that knows nothing of us. `root` is the person's cache dir,
-    where the graph lies and the trial is recorded; without it that of which the worker's is the
-    private one for trials, else the worker's own. `fresh`: in a process that has done nothing else.
+    `budget`: seconds of measuring, without compiling. `rounds`: the minimum, budget permitting.
+    `error`: the accepted probability of any wrong `faster` or `slower`. `threads`: the thread count
+    of the process that the graph is from. `stock`: compile with the caches as they are and no
+    choice in place, like a program without our hooks. `root` is the person's cache dir, which
+    contains the graph and gets the record; by default the dir that the worker's private trial cache
+    belongs to, else the worker's own. `fresh`: run in a new process.
     """
 
     name: ClassVar[str] = "trial"
@@ -417,7 +420,7 @@ class TrialJob(WorkerJob[TrialResult]):
 
 @dataclass(frozen=True, slots=True)
 class TunedProduct:
-    """A row of TunableOp's results; `ms` is not finite where no candidate ran."""
+    """A row of TunableOp's results; `ms` is not finite if no candidate ran."""
 
     op: str
     params: str
@@ -427,10 +430,11 @@ class TunedProduct:
 
 @dataclass(frozen=True, slots=True)
 class TunableOpResult:
-    """`rows` are those that PyTorch did not have before, `validators` what it puts above them.
+    """New TunableOp results: `rows` are new to PyTorch, `validators` its
+    header.
 
-    `reason` says in a line why there is no row. `able`: whether this PyTorch can tune so at all,
-    where it is; if not, `reason` says why.
+    `reason` is a line if there is no row. `able` is whether this PyTorch can tune this way at all;
+    if not, `reason` says why.
     """
 
     able: bool
@@ -441,8 +445,8 @@ class TunableOpResult:
 
 @dataclass(frozen=True, slots=True)
 class TunableOpJob(WorkerJob[TunableOpResult]):
-    """Tune the product of `line`, `op,params` as TunableOp's untuned list has it; without one only
-    say whether that can be done. PyTorch keeps its own files in `folder`, which is the asker's."""
+    """Tune the product of `line`, `op,params` as in TunableOp's untuned list; without a line, only
+    check that tuning is possible. PyTorch keeps its own files in the caller's `folder`."""
 
     name: ClassVar[str] = "tunableop"
     answer: ClassVar[type[Any]] = TunableOpResult
@@ -466,39 +470,39 @@ JOBS: Mapping[str, type[WorkerJob[Any]]] = {
 
 
 def job_words(job: WorkerJob[Any]) -> dict[str, Any]:
-    """A job as the worker reads it."""
+    """Return a job as JSON for the worker."""
     return {"job": job.name, **to_json(job)}
 
 
 def job_of(words: Mapping[str, Any]) -> WorkerJob[Any]:
-    """The job that somebody asks for. Raises BadJob."""
+    """Return the requested job. Raises JobInvalid."""
     name = words.get("job")
     kind: Any = JOBS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise BadJob(f"no such job: {name}")
+        raise JobInvalid(f"no such job: {name}")
     for needed in dataclasses.fields(kind):
         optional = needed.default is not MISSING or needed.default_factory is not MISSING
         if needed.name not in words and not optional:
             what = "the text " if needed.type == "str" else ""
-            raise BadJob(f"the job needs {what}`{needed.name}`")
+            raise JobInvalid(f"the job needs {what}`{needed.name}`")
     try:
         job: WorkerJob[Any] = read(kind, dict(words))
     except WireError as error:
-        raise BadJob(f"the job's {error}") from error
+        raise JobInvalid(f"the job's {error}") from error
     return job
 
 
 def answer_of(job: WorkerJob[R], words: Mapping[str, Any]) -> R:
-    """What came of `job`. Raises BadAnswer."""
+    """Return the result of `job`. Raises ResultInvalid."""
     try:
         answer: R = read(job.answer, dict(words))
     except WireError as error:
-        raise BadAnswer(f"the worker's answer makes no sense: {error}") from error
+        raise ResultInvalid(f"the worker's answer makes no sense: {error}") from error
     return answer
 
 
 def progress_of(words: Mapping[str, Any]) -> Progress:
-    """What a worker says of its progress; nothing where that makes no sense."""
+    """Return a worker's progress; empty if it is invalid."""
     try:
         return read(Progress, dict(words))
     except WireError:

@@ -1,6 +1,6 @@
-"""`python -m backend.worker`: jobs on stdin, events on stdout, what libraries print on stderr.
+"""`python -m backend.worker`: jobs on stdin, events on stdout, output of libraries on stderr.
 
-The worker's life: read a job, do it, answer, until stdin ends.
+The worker reads a job, runs it, answers, and repeats until stdin ends.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import sys
 import traceback
 from typing import Any, TextIO
 
-from backend.processes.supervisor import apart, keep
+from backend.processes.supervisor import keep, supervised
 from backend.wire.codec import to_json
-from backend.wire.jobs import BadJob, job_of
-from backend.worker.protocol import Answers, Words, mark_argument, parse_job
+from backend.wire.jobs import JobInvalid, job_of
+from backend.worker.protocol import EventSender, Words, mark_argument, parse_job
 
 
 def main() -> int:
@@ -29,10 +29,10 @@ def main() -> int:
 
 
 def _answer(line: str, channel: int) -> None:
-    answers = Answers(channel, None, "")
+    answers = EventSender(channel, None, "")
     try:
         words = dict(parse_job(line))
-        answers = Answers(channel, words.get("id"), str(words.pop("token", "")))
+        answers = EventSender(channel, words.get("id"), str(words.pop("token", "")))
         boundary = _boundary()
         if boundary is not None and boundary.stale():
             answers.stale()
@@ -40,17 +40,17 @@ def _answer(line: str, channel: int) -> None:
         result = _run(words, answers)
         boundary = _boundary()
         answers.result(result, boundary is not None and boundary.spent())
-    except BadJob as error:
+    except JobInvalid as error:
         answers.error(str(error))
-    except BaseException as error:  # the outermost boundary of a job: the next one may go well
+    except BaseException as error:  # the outermost boundary of a job: the next one may succeed
         traceback.print_exc()
         answers.error(f"{type(error).__name__}: {error}")
 
 
-def _run(words: Words, answers: Answers) -> Words:
-    """Each kind of job is a module, which loads torch: `run(job, tell, mark)` gives the result."""
+def _run(words: Words, answers: EventSender) -> Words:
+    """Run a job in its kind's module, which loads torch: `run(job, progress, mark)`."""
     job, mark = job_of(words), mark_argument(words)
-    gc.disable()  # `begin` enables it: half a second of looking for garbage in torch's modules
+    gc.disable()  # `begin` enables it; collecting in torch's modules takes half a second
     kind = importlib.import_module(f"backend.worker.jobs.{job.name}")
     boundary = importlib.import_module("backend.worker.boundary")
     boundary.begin()
@@ -58,19 +58,19 @@ def _run(words: Words, answers: Answers) -> Words:
 
 
 def _tidy() -> None:
-    """Once the answer is out, for the next job. Raises RuntimeError where there can be none."""
+    """Clean up for the next job, after the answer. Raises RuntimeError if none is possible."""
     boundary = _boundary()
     if boundary is not None:
         boundary.tidy()
 
 
 def _boundary() -> Any:
-    """The module `boundary`, which loads torch; None before the first job."""
+    """Return the module `boundary`, which loads torch; None before the first job."""
     return sys.modules.get("backend.worker.boundary")
 
 
 def _private_jobs() -> TextIO:
-    """Our stdin for ourselves; there is nothing to be read for a choice."""
+    """Return our stdin; a choice that reads stdin gets nothing."""
     private = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -79,7 +79,7 @@ def _private_jobs() -> TextIO:
 
 
 def _private_stdout() -> int:
-    """Our stdout for ourselves; what libraries and compilers print there goes to stderr."""
+    """Return our stdout; output of libraries and compilers goes to stderr."""
     sys.stdout.flush()
     private = os.dup(1)
     os.dup2(2, 1)
@@ -87,4 +87,4 @@ def _private_stdout() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(apart(main))
+    sys.exit(supervised(main))

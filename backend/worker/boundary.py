@@ -1,13 +1,12 @@
-"""The boundary of a job: what one leaves to the next, and the hashes by which it names choices.
+"""The boundary of a job: the state that it leaves to the next job, and its choice hashes.
 
-A job finds what a fresh process has, and leaves no memory that others could use. Threads, autotune
-mode and selector are set by each job for itself; whoever keeps the worker has to know what cannot
-be taken back. A worker says that it is `spent` where it cannot go on.
+A job finds the state of a fresh process, and leaves no memory occupied. Threads, autotune mode and
+selector are set by each job for itself; whoever keeps the worker must know which changes are
+irreversible. A worker that cannot continue reports that it is `spent`.
 
 A Triton choice has another hash on each device (`backend.cache.variants`). `run_here` replaces the
-hashes of a job by those of the device that this process uses, and replaces them back in the result,
-so a job knows nothing of other devices. What a job writes into a log meanwhile goes through
-`as_asked`.
+hashes of a job by those of this process's device, and replaces them back in the result, so a job is
+independent of other devices. Log entries written by a job are converted by `as_asked`.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ from backend.inductor.torch import tuning as torch_api
 from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import TrialJob, TuneJob, VerifyJob, WorkerJob
 from backend.worker import capture
-from backend.worker.protocol import TellProgress
+from backend.worker.protocol import ReportProgress
 
 MOST_JOBS = 100
-"""Then another process goes on: torch keeps each kernel that it has loaded."""
+"""The jobs of a process before another continues: torch keeps all loaded kernels."""
 
 BUSY, SPINNING = 0.1, 1.0
-"""The share of a CPU, and the seconds of one, that a worker may take while it waits."""
+"""The share of a CPU, and the CPU seconds, that a worker may use while it waits."""
 
 _SEED = torch.initial_seed()
 _GRAD = torch.is_grad_enabled()
 _DTYPE = torch.get_default_dtype()
 _jobs = 0
 _rested = (0.0, 0.0)
-"""When the last job was over, and the CPU seconds of this process by then."""
+"""When the last job ended, and the CPU seconds of this process until then."""
 
 
 def _stamp() -> tuple[int, int] | None:
-    """Of the file that every installation of torch writes anew."""
+    """Return the stamp of the file that every installation of torch writes."""
     with contextlib.suppress(OSError):
         status = Path(torch.__file__).with_name("version.py").stat()
         return status.st_mtime_ns, status.st_ino
@@ -62,10 +61,10 @@ _STAMP = _stamp()
 
 
 def begin() -> None:
-    """A job begins: random numbers as in a fresh process, so that inputs are the same."""
+    """Begin a job: reset random numbers as in a fresh process, so that inputs are the same."""
     global _jobs
     _jobs += 1
-    if _jobs == 1:  # torch itself is half a million objects, which nobody need look through again
+    if _jobs == 1:  # excludes torch's half a million objects from later collections
         gc.freeze()
     gc.enable()
     torch.manual_seed(_SEED)
@@ -74,25 +73,25 @@ def begin() -> None:
 
 
 def stale() -> bool:
-    """Whether this process is not what a new one would be: torch was installed anew since it was
-    imported, or threads that a choice has left compute on."""
+    """Return whether this process differs from a new one: torch was reinstalled since it was
+    imported, or threads left by a choice are computing."""
     return _stamp() != _STAMP or _busy()
 
 
 def _busy() -> bool:
-    """Whether it took a CPU while it waited for this job. OpenMP's threads wait by spinning, but
-    not for long."""
+    """Return whether the process used a CPU while it waited for this job. OpenMP's threads spin
+    while waiting, but not for long."""
     waited, computed = time.monotonic() - _rested[0], time.process_time() - _rested[1]
     return _jobs > 0 and computed > max(SPINNING, BUSY * waited)
 
 
 def spent() -> bool:
-    """Whether this process can do no further job: the device is lost, or the hooks are off."""
+    """Return whether this process can do no more jobs: a lost device, or hooks that are off."""
     return _jobs >= MOST_JOBS or guard.is_aside() or not state.device_works()
 
 
 def tidy() -> None:
-    """After a job: forget what was compiled, give back what memory there is."""
+    """Clean up after a job: discard compiled code, free memory."""
     global _rested
     if torch_api.selector() is not None:
         torch_api.set_selector(None)
@@ -111,8 +110,8 @@ _DIGEST = re.compile(r"(?<=-)c[a-z2-7]{51}(?![a-z2-7])")
 
 @dataclass(frozen=True, slots=True)
 class JobHashes:
-    """`here` are the digests that end the hashes of a job's choices on this device, by those that
-    the job names; `asked` is the way back."""
+    """`here` are the digests of the job's hashes on this device, by the job's; `asked` inverts
+    it."""
 
     variants: ChoiceVariants
     here: Mapping[str, str] = field(default_factory=dict)
@@ -126,8 +125,8 @@ class JobHashes:
 
 
 def hashes_of(job: WorkerJob[Any], root: Path) -> JobHashes:
-    """The hashes of `job` on the GPU that it runs on, found by the modules below the cache dir
-    `root`. Without a GPU no hash is another."""
+    """Return the hashes of `job` on its GPU, from the modules in the cache dir `root`. Without a
+    GPU all hashes stay the same."""
     variants = ChoiceVariants(root)
     modules: dict[str, DeviceModule] = {}
     for name in _texts(job):
@@ -139,41 +138,39 @@ def hashes_of(job: WorkerJob[Any], root: Path) -> JobHashes:
     if device is None:
         return JobHashes(variants)
     here = {digest: module.key(device) for digest, module in modules.items()}
-    asked: dict[str, str] = {}
+    named_by_own: dict[str, str] = {}
     for named, own in here.items():
-        if own not in here:  # else the job names this device's hash too
-            asked.setdefault(own, named)
-    return JobHashes(variants, here, asked)
+        if own not in here:  # else the job also names this device's hash
+            named_by_own.setdefault(own, named)
+    return JobHashes(variants, here, named_by_own)
 
 
 _current: JobHashes | None = None
 
 
 def run_here(
-    run: Callable[[Any, TellProgress, ChoiceMark], R],
+    run: Callable[[Any, ReportProgress, ChoiceMark], R],
     job: WorkerJob[R],
-    tell: TellProgress,
+    progress: ReportProgress,
     mark: ChoiceMark,
 ) -> R:
-    """Run `job` with the hashes of this device, and return its result with those that it names.
-
-    The result of a tuning keeps this device's: they are where its times are.
-    """
+    """Run `job` with the hashes of this device, and return its result with the hashes in the job.
+    The result of a tuning keeps this device's hashes, under which its times are stored."""
     global _current
     hashes = _current = hashes_of(job, root_of(job))
     mark.named = hashes.as_asked
-    result = run(hashes.on_this_device(job), tell, mark)
+    result = run(hashes.on_this_device(job), progress, mark)
     return result if isinstance(job, TuneJob) else hashes.as_asked(result)
 
 
 def as_asked(value: T) -> T:
-    """`value` with the hashes that the job names which runs now."""
+    """Return `value` with the hashes of the current job."""
     return value if _current is None else _current.as_asked(value)
 
 
 def root_of(job: WorkerJob[Any]) -> Path:
-    """The cache dir that has the modules of the choices which a job names: the person's, also for a
-    trial, whose own cache dir is a private one."""
+    """Return the cache dir with the modules of a job's choices: the person's, also for a trial,
+    whose own cache dir is private."""
     own = home.current()
     if not isinstance(job, TrialJob):
         return own
@@ -184,25 +181,25 @@ def root_of(job: WorkerJob[Any]) -> Path:
 
 
 def why_not_offered(hash: str, offered: Iterable[str]) -> str | None:
-    """Why this process does not offer the Triton choice `hash`, as far as that is due to devices;
-    None where it is not. `offered` are the hashes of the choices that there are."""
+    """Return why this process does not offer the Triton choice `hash`, if the cause is a device;
+    else None. `offered` are the hashes of the offered choices."""
     if not may_differ(hash):
         return None
     named = as_asked(hash)
     variants = ChoiceVariants(cache_dir()) if _current is None else _current.variants
-    module = variants.module(named)
-    if module is None:
+    own_module = variants.module(named)
+    if own_module is None:
         return "its module is not in the cache dir, so its hash on this device is unknown"
     modules = map(ChoiceVariants(cache_dir()).module, offered)
-    here = next((found for found in modules if found is not None), None)
-    differences = [] if here is None else _differences(module, here)
+    here = next((module for module in modules if module is not None), None)
+    differences = [] if here is None else _differences(own_module, here)
     if not differences:
         return None
     return f"it was tuned on another kind of device ({'; '.join(differences)})"
 
 
 def _differences(tuned: DeviceModule, here: DeviceModule) -> list[str]:
-    """`multi_processor_count 304, here 228` for each property of the device that differs."""
+    """Return `multi_processor_count 304, here 228` for each property of the device that differs."""
     there, own = tuned.properties, here.properties
     return [
         f"{name} {there.get(name, 'unknown')}, here {own.get(name, 'unknown')}"
@@ -212,14 +209,14 @@ def _differences(tuned: DeviceModule, here: DeviceModule) -> list[str]:
 
 
 def _device_of(job: WorkerJob[Any]) -> int | None:
-    """The GPU that a job runs on; None where this process sees none."""
+    """Return the GPU of a job; None if this process sees none."""
     if isinstance(job, VerifyJob) and job.gpu is not None:
         return job.gpu
     return int(torch.cuda.current_device()) if torch.cuda.is_available() else None
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in a value of the wire."""
+    """Yield all texts in a value of the wire."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -234,11 +231,11 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _replaced(value: Any, digests: Mapping[str, str]) -> Any:
-    """`value` with each of `digests` replaced in all its texts."""
+    """Return `value` with each of `digests` replaced in all its texts."""
     if not digests:
         return value
     if isinstance(value, str):
-        return _DIGEST.sub(lambda found: digests.get(found[0], found[0]), value)
+        return _DIGEST.sub(lambda match: digests.get(match[0], match[0]), value)
     if isinstance(value, Mapping):
         return {_replaced(k, digests): _replaced(v, digests) for k, v in value.items()}
     if isinstance(value, tuple | list):

@@ -1,8 +1,8 @@
-"""The question which choice to take, caught in the middle of a compile and kept beyond it: all
-choices of an op, of torch and of ours, for a job that times them again and again.
+"""The selection captured during a compile and kept afterwards: all choices of an op, torch's and
+ours, for a job that times them repeatedly.
 
-The last few are kept for the next job, which then compiles nothing: what is offered depends on the
-key, the mode, the threads and our templates, and on nothing that is in a file.
+The last few are kept for the next job, which then compiles nothing: the offered choices depend on
+the key, the mode, the threads and our templates, but not on any file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
     forget_problem,
-    holding,
     plan_of,
+    tensors_holding,
 )
 from backend.inductor.benchmark.tensors import make_inputs
 from backend.inductor.torch import choices as torch_choices
@@ -34,12 +34,12 @@ from backend.model.ops import is_flex
 from backend.model.options import Options
 from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
-from backend.worker.problem import options_of, rebuild_key, template_choices
+from backend.worker.problem import options_of_key, rebuild_key, template_choices
 from backend.worker.rebuilt import (
-    Answered,
-    KnownNumbers,
     NotRebuildable,
-    Rebuilt,
+    OpNumbers,
+    RebuiltProgram,
+    SelectionDone,
     compile_asking,
 )
 
@@ -47,8 +47,8 @@ Operands = Mapping[str, tuple[Tensor, ...]]
 """The inputs of each choice by its hash, the output last. Choices may share tensors and memory."""
 
 
-class Question:
-    """What Inductor asked its selector about one op: the choices, kept beyond the compile."""
+class SelectorCall:
+    """A call of Inductor's selector for one op: the choices, kept after the compile."""
 
     def __init__(
         self,
@@ -59,39 +59,39 @@ class Question:
     ) -> None:
         self.choices: Mapping[str, ChoiceCaller] = {str(c.hash_key()): c for c in choices}
         self.device: torch.device = layout.device
-        self.sizes: tuple[int, ...] = torch_choices.numbers(layout.size)
+        self.sizes: tuple[int, ...] = torch_choices.static_sizes(layout.size)
         self.columns = self.sizes[-1] if self.sizes else 1
         self._nodes = list(input_nodes)
         self._layout = layout
         self._generators = dict(input_gen_fns or {})
         self._graph = torch_graph.graph()
         self.given: tuple[Tensor, ...] = ()
-        """The op's inputs in the tensors that were made last; ours have inputs of their own."""
+        """The op's inputs in the tensors created last; our choices have their own inputs."""
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of the weights that are frozen into the graph."""
+        """The bytes of the weights that are frozen into the graph."""
         return torch_graph.constant_bytes(self._graph)
 
     def prepare(self, hash: str) -> None:
-        """Compile a choice, while Inductor is still asking. Raises whatever that raises."""
+        """Compile a choice during Inductor's selection. Raises its errors."""
         torch_choices.prepare(self.choices[hash])
 
     def operands(self, hashes: Sequence[str]) -> Operands:
-        """Tensors as in Inductor's own benchmark: real strides and offsets, frozen weights as they
-        are in the graph, random numbers for the rest. Raises whatever their making raises."""
+        """Return tensors as in Inductor's own benchmark: real strides and offsets, the graph's
+        frozen weights, otherwise random numbers. Raises errors of their creation."""
         with torch_choices.within(self._graph):
-            made = torch_choices.benchmark_tensors(
+            arguments = torch_choices.benchmark_tensors(
                 list(self.choices.values()), self._nodes, self._layout, self._generators
             )
-            self.given = torch_choices.op_inputs(made)
-            return {hash: self._operands(hash, made) for hash in hashes}
+            self.given = torch_choices.op_inputs(arguments)
+            return {hash: self._operands(hash, arguments) for hash in hashes}
 
-    def _operands(self, hash: str, made: Any) -> tuple[Tensor, ...]:
-        """Return the operands of a choice; our kernels take views, in an order of their own."""
+    def _operands(self, hash: str, arguments: Any) -> tuple[Tensor, ...]:
+        """Return the operands of a choice; our kernels take views, in their own order."""
         request = self.own(hash)
         if request is None:
-            return torch_choices.tensors_for(self.choices[hash], made)
+            return torch_choices.tensors_for(self.choices[hash], arguments)
         plans = [plan_of(meta) for meta in request.input_tensor_meta]
         inputs, reference = make_inputs(plans), request.reference
         if reference is not None:
@@ -99,21 +99,21 @@ class Question:
         return (*inputs, plan_of(request.output_tensor_meta).make())
 
     def returned(self, hash: str, value: object) -> Tensor | None:
-        """Return what the choice computed, if it returns that; else it writes to its output."""
+        """Return the choice's result, if it returns one; else it writes to its output."""
         return torch_choices.returned(self.choices[hash], value)
 
     def own(self, hash: str) -> ROCmBenchmarkRequest | None:
-        """Return the request of a choice of ours, which knows what it should compute."""
+        """Return the request of a choice of ours, which has the expected result."""
         request = torch_choices.request_of(self.choices[hash])
         return request if isinstance(request, ROCmBenchmarkRequest) else None
 
     def alike(self, hash: str, operands: Operands) -> Operands:
-        """The same with the inputs that all choices get: ours have inputs of their own."""
+        """Return the operands with the inputs that all choices get, since ours have their own."""
         request = self.own(hash)
         if request is None:
             return operands
         plans = [plan_of(meta) for meta in request.input_tensor_meta]
-        inputs = holding(plans, self.choices[hash].arranged(self.given))
+        inputs = tensors_holding(plans, self.choices[hash].arranged(self.given))
         return {hash: (*inputs, operands[hash][-1])}
 
     def run_function(self, hash: str, operands: Operands) -> Run:
@@ -125,10 +125,8 @@ class Question:
 def copied_operands(
     operands: Operands, allocate: Callable[[int, torch.device], Tensor]
 ) -> Operands:
-    """The same in other memory, shared as before; `allocate` makes a tensor of that many bytes.
-
-    Weights in a library's own format stay where they are.
-    """
+    """Return the operands in other memory, shared as before; `allocate` creates a tensor of that
+    many bytes. Weights in a library's own format are not moved."""
     fresh: dict[int, Tensor] = {}
 
     def move(tensor: Tensor) -> Tensor:
@@ -147,7 +145,7 @@ def copied_operands(
 
 
 def bytes_of(operands: Operands) -> int:
-    """Return the bytes that they take; shared memory counts once."""
+    """Return the bytes of the operands; shared memory counts once."""
     sizes: dict[object, int] = {}
     for tensor in itertools.chain.from_iterable(operands.values()):
         if tensor.layout is torch.strided:
@@ -159,34 +157,34 @@ def bytes_of(operands: Operands) -> int:
 
 
 def can_be_copied(operands: Operands) -> bool:
-    """Whether `copied_operands` moves all of them."""
+    """Return whether `copied_operands` moves all of them."""
     tensors = itertools.chain.from_iterable(operands.values())
     return all(tensor.layout is torch.strided for tensor in tensors)
 
 
 @dataclass
-class Captured:
-    """The question, and why some of the wanted choices cannot be compiled, by hash."""
+class CapturedCall:
+    """The captured selection, and why some of the wanted choices cannot be compiled, by hash."""
 
-    question: Question
-    numbers: KnownNumbers | None = None
+    question: SelectorCall
+    numbers: OpNumbers | None = None
     failed: dict[str, str] = field(default_factory=dict)
 
     prepared: frozenset[str] = frozenset()
-    """The choices that are compiled, or were tried."""
+    """The choices whose compilation was tried."""
 
     @property
     def size(self) -> int:
-        """Bytes of the weights that are frozen into its graph."""
+        """The bytes of the weights that are frozen into its graph."""
         return self.question.constant_bytes
 
 
 MOST_KEPT = 8
 MOST_BYTES = 256 << 20
-"""Of frozen weights; those of linear layers alone are, on a CPU."""
+"""The maximum bytes of frozen weights; on a CPU, linear layers have them."""
 
 _Asked = tuple[TuningKey, Options, str, tuple[tuple[str, bool], ...], int, bool]
-_kept: OrderedDict[_Asked, Captured] = OrderedDict()
+_kept: OrderedDict[_Asked, CapturedCall] = OrderedDict()
 
 
 def question_of(
@@ -197,26 +195,33 @@ def question_of(
     templates: bool,
     mark: ChoiceMark | None = None,
     recorded: str = "",
-) -> Captured:
-    """The question for `key`, its choices `hashes` compiled, as `capture` has it; that of an
-    earlier job where it is kept. `recorded` is for `options_of`. Raises NotRebuildable."""
-    given = options_of(key, hashes, recorded)
+) -> CapturedCall:
+    """Return the selection for `key` with its choices `hashes` compiled, as `capture` does, or that
+    of an earlier job. `recorded` is for `options_of`. Raises NotRebuildable."""
+    given = options_of_key(key, hashes, recorded)
     call = recorded if is_flex(key.op) else ""
-    asked = (key, given, call, tuple(sorted(mode.items())), torch.get_num_threads(), templates)
-    kept = _kept.pop(asked, None)
+    circumstances = (
+        key,
+        given,
+        call,
+        tuple(sorted(mode.items())),
+        torch.get_num_threads(),
+        templates,
+    )
+    kept = _kept.pop(circumstances, None)
     if kept is None or not kept.prepared.issuperset(hashes):
         program = rebuild_key(key, hashes, recorded)
         kept = capture(program, key, hashes, mode, templates=templates, mark=mark)
-    _kept[asked] = kept
+    _kept[circumstances] = kept
     while len(_kept) > 1 and (
-        len(_kept) > MOST_KEPT or sum(one.size for one in _kept.values()) > MOST_BYTES
+        len(_kept) > MOST_KEPT or sum(captured.size for captured in _kept.values()) > MOST_BYTES
     ):
         _kept.popitem(last=False)
     return kept
 
 
 def forget_tensors() -> None:
-    """What is kept is the question, and not the tensors that it was last measured on."""
+    """Release the tensors of kept selections."""
     forget_problem()
     for captured in _kept.values():
         captured.question.given = ()
@@ -227,30 +232,28 @@ def forget_tensors() -> None:
 
 
 def capture(
-    program: Rebuilt,
+    program: RebuiltProgram,
     key: TuningKey,
     hashes: Sequence[str],
     mode: Mapping[str, bool],
     *,
     templates: bool,
     mark: ChoiceMark | None = None,
-) -> Captured:
-    """Compile `program` up to the question for `key`, and its choices `hashes` (none: all).
+) -> CapturedCall:
+    """Compile `program` up to the selection for `key`, and its choices `hashes` (none: all).
 
-    `templates` asks for ours too. The settings of `mode` are for the compile alone. `mark` is told
-    which choice is being compiled. Raises NotRebuildable where Inductor asks for something else, or
-    nothing, and where it does not compile.
+    `templates` adds our choices. The settings of `mode` apply to the compile only. `mark` records
+    the choice being compiled. Raises NotRebuildable if Inductor tunes something else, or nothing,
+    or the program does not compile.
     """
     selector = _Selector(key, hashes, templates, mark or ChoiceMark(), program.numbers)
     trouble = compile_asking(selector, program, mode)
     if selector.captured is not None:
         return selector.captured
-    if trouble and not selector.asked:  # a full disk, say: nothing is known of the key
+    if trouble and not selector.tuned:  # for example a full disk, which says nothing about the key
         raise NotRebuildable(f"{key.op} does not compile: {trouble}")
-    asked = "; ".join(f"{other.op} {other.inputs}" for other in selector.asked) or "nothing"
-    raise NotRebuildable(
-        f"{key.op} cannot be rebuilt from its inputs key: Inductor was asked for {asked}"
-    )
+    tuned = "; ".join(f"{other.op} {other.inputs}" for other in selector.tuned) or "nothing"
+    raise NotRebuildable(f"{key.op} cannot be rebuilt from its inputs key: Inductor tuned {tuned}")
 
 
 class _Selector(torch_api.LazySelector):
@@ -260,7 +263,7 @@ class _Selector(torch_api.LazySelector):
         hashes: Sequence[str],
         templates: bool,
         mark: ChoiceMark,
-        numbers: KnownNumbers | None,
+        numbers: OpNumbers | None,
     ) -> None:
         super().__init__()
         self._key = key
@@ -268,32 +271,34 @@ class _Selector(torch_api.LazySelector):
         self._templates = templates
         self._mark = mark
         self._numbers = numbers
-        self.asked: list[TuningKey] = []
-        self.captured: Captured | None = None
+        self.tuned: list[TuningKey] = []
+        self.captured: CapturedCall | None = None
 
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
     ) -> Any:
         key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
-        self.asked.append(key)
+        self.tuned.append(key)
         if key != self._key:
-            raise Answered
+            raise SelectionDone
         if self._templates:
             choices = [*choices, *template_choices(name, choices, input_nodes, layout)]
         generators = kwargs.get("input_gen_fns", args[0] if args else None)
         nodes, generators = _inputs(choices, input_nodes, generators, self._numbers)
-        self.captured = Captured(Question(choices, nodes, layout, generators), self._numbers)
+        self.captured = CapturedCall(
+            SelectorCall(choices, nodes, layout, generators), self._numbers
+        )
         self._prepare(self.captured)
-        raise Answered
+        raise SelectionDone
 
-    def _prepare(self, captured: Captured) -> None:
+    def _prepare(self, captured: CapturedCall) -> None:
         captured.prepared = frozenset(self._hashes or captured.question.choices)
         for hash_ in captured.prepared:
             if hash_ in captured.question.choices:
                 try:
                     with self._mark.at("compiling", hash_):
                         captured.question.prepare(hash_)
-                except BaseException as error:  # whatever a compiler raises is an answer
+                except BaseException as error:  # a compiler error is a result
                     captured.failed[hash_] = torch_api.describe(error)
 
 
@@ -304,12 +309,10 @@ def _inputs(
     choices: Sequence[Any],
     nodes: Sequence[Any],
     generators: Generators | None,
-    numbers: KnownNumbers | None,
+    numbers: OpNumbers | None,
 ) -> tuple[Sequence[Any], Generators | None]:
-    """What the choices get, and how it is made: of numbers that are known.
-
-    The template of flex attention for a CPU reads more than the key tells.
-    """
+    """Return the inputs of the choices and their generators, with known numbers if there are any.
+    The template of flex attention for a CPU reads more tensors than the key has."""
     if numbers is None or not choices:
         return nodes, generators
     own = list(getattr(choices[0], "input_nodes", ()))

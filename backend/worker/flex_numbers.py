@@ -1,13 +1,13 @@
-"""A recorded call of flex attention: read as a graph, numbers for it, the matrix of its scores, its
-true result, and the program that a job compiles.
+"""A recorded call of flex attention: its graph, numbers for it, the matrix of its scores, its true
+result, and the program that a job compiles.
 
-Each statement of its functions must be one that PyTorch's own printer makes: a call of an op of
-torch. It becomes a node of an FX graph, by what reads captured graphs too; anything else is refused
-with its line, and nothing of the text is ever run.
+Each statement of its functions must have the form of PyTorch's own printer: a call of an op of
+torch. It becomes a node of an FX graph, through the reader of captured graphs; anything else is
+refused with its line, and the text is never run.
 
-What the functions read is not recorded, only how large it is: whole numbers that go along queries
-or keys are made those of eight documents of one length, others the key at which the queries begin.
-The block mask follows from the mask, so that as much is computed as in a model.
+The content of tensors that the functions read is not recorded, only their sizes: integers along
+queries or keys are set to eight documents of equal length, others to the key at which the queries
+begin. The block mask follows from the mask, so that the amount of computation is like a model's.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from backend.inductor.result_checks import COARSE, LOW, Truth, exact_sums
 from backend.inductor.torch.compiling import compile_call
 from backend.inductor.true_results import NoReference
 from backend.model.problem import TensorSpec
-from backend.wire.captured import FUNCTIONS, MASK, SCORE, FlexCall, NotACall, flex_call_of
-from backend.worker.rebuilt import NotRebuildable, Rebuilt, dtype_of, storage_of
+from backend.wire.captured import FUNCTIONS, MASK, SCORE, FlexCall, FlexCallInvalid, flex_call_of
+from backend.worker.rebuilt import NotRebuildable, RebuiltProgram, dtype_named, storage_of
 from backend.worker.trial.program import Function
 from backend.worker.trial.text import TextRefused, constant_of
 
 MOST_DEPTH = 4
-"""How deep arguments may be nested."""
+"""The maximum nesting of arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRef:
-    """The tensor of this number stands here."""
+    """A reference to the tensor of this number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionRef:
-    """The function of this name stands here."""
+    """A reference to the function of this name."""
 
     function: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """`arguments` are literals, a `TensorRef` for a tensor and a `FunctionRef` for a function."""
+    """A call; `arguments` are literals, a `TensorRef` or a `FunctionRef`."""
 
     op: str
     arguments: tuple[Any, ...]
@@ -66,14 +66,14 @@ class AttentionCall:
 
     @property
     def block_mask(self) -> tuple[Any, ...]:
-        """The lengths of queries and keys; how many blocks of keys there are for each of queries,
-        and which; the same of those that are whole; both by keys; the size of a block; a name."""
+        """The lengths of queries and keys; the number and indices of key blocks for each query
+        block; the same for full blocks; both by keys; the size of a block; a name."""
         mask: tuple[Any, ...] = self.arguments[9 if self.backward else 4]
         return mask
 
     @property
     def lengths(self) -> tuple[int, int, int, int]:
-        """Of queries, of keys, and of a block of them."""
+        """The lengths of queries, of keys, and of a block of each."""
         (*_, queries, _), (*_, keys, _) = (
             self.tensors[place.number].sizes for place in self.arguments[:2]
         )
@@ -86,13 +86,13 @@ class AttentionCall:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Of the kernel."""
-        given: Mapping[str, Any] = self.arguments[11 if self.backward else 6]
-        return given
+        """The options of the kernel."""
+        options: Mapping[str, Any] = self.arguments[11 if self.backward else 6]
+        return options
 
     def module(self) -> torch.fx.GraphModule:
-        """A graph of the call alone, whose inputs are the memory of the tensors: `t0`, `t1`, ...
-        Raises TextRefused."""
+        """Return a graph of the call alone, whose inputs are the memory of the tensors: `t0`, `t1`,
+        ... Raises TextRefused."""
         graph, root = torch.fx.Graph(), torch.nn.Module()
         for name, function in self.functions.items():
             root.add_module(name, function.module())
@@ -128,11 +128,11 @@ class AttentionCall:
 
 
 def read_call(text: str) -> AttentionCall:
-    """The call that was recorded. Raises TextRefused, for one that could not be recorded too."""
+    """Parse a recorded call. Raises TextRefused, also for one that could not be recorded."""
     try:
         recorded = flex_call_of(text)
-    except NotACall as error:
-        raise TextRefused(f"what was recorded of it is no call: {error}") from error
+    except FlexCallInvalid as error:
+        raise TextRefused(f"its record is not a call: {error}") from error
     if recorded.reason:
         raise TextRefused(recorded.reason)
     return _call(recorded)
@@ -167,7 +167,7 @@ def _parsed(text: str, mode: str) -> Any:
     try:
         return ast.parse(text, mode=mode)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TextRefused("it is no Python", getattr(error, "lineno", None)) from error
+        raise TextRefused("it is not Python", getattr(error, "lineno", None)) from error
 
 
 class _Arguments:
@@ -176,7 +176,7 @@ class _Arguments:
         self._names |= {name: FunctionRef(name) for name in functions}
 
     def read(self, node: ast.expr, depth: int = 0) -> Any:
-        """Raises TextRefused."""
+        """Read an argument. Raises TextRefused."""
         if depth > MOST_DEPTH:
             raise TextRefused("its arguments are nested too deep")
         match node:
@@ -194,14 +194,14 @@ class _Arguments:
                 return -number
             case ast.Constant(value=None | bool() | int() | float() | str() as value):
                 return value
-        raise TextRefused("one of its arguments is no number, tensor or function")
+        raise TextRefused("one of its arguments is not a number, tensor or function")
 
 
 _KEPT = frozenset({"aten._to_copy.default", "prims.convert_element_type.default"})
 
 
-class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
-    """Computes in one wide type what Inductor's kernels compute in float32."""
+class _WideInterpreter(torch.fx.Interpreter):  # type: ignore[misc]
+    """An interpreter that computes in one wide type what Inductor's kernels compute in float32."""
 
     def __init__(self, module: torch.fx.GraphModule, wide: torch.dtype) -> None:
         super().__init__(module)
@@ -218,15 +218,15 @@ class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 class Scores:
-    """Of a `call` with the numbers `tensors`; everything in the type `wide`."""
+    """The scores of a `call` with the numbers `tensors`; everything in the type `wide`."""
 
     def __init__(self, call: AttentionCall, tensors: Sequence[Tensor], wide: torch.dtype) -> None:
         self._call = call
         self._wide = wide
         reads = [[self._read(tensors, value) for value in given] for given in call.arguments[-2:]]
         self._score_reads, self._mask_reads = reads
-        self._score = _Wide(call.functions[SCORE].module(), wide)
-        self._mask = _Wide(call.functions[MASK].module(), wide)
+        self._score = _WideInterpreter(call.functions[SCORE].module(), wide)
+        self._mask = _WideInterpreter(call.functions[MASK].module(), wide)
         self.device = tensors[0].device
 
     def _read(self, tensors: Sequence[Tensor], value: Any) -> Any:
@@ -236,8 +236,8 @@ class Scores:
         return tensor.to(self._wide) if tensor.is_floating_point() else tensor
 
     def places(self, *counts: int | range) -> list[Tensor]:
-        """Batches, heads, queries and keys, to be spread over each other."""
-        made = []
+        """Return batches, heads, queries and keys, in shapes that broadcast."""
+        numbers_by_axis = []
         for at, count in enumerate(counts):
             wanted = count if isinstance(count, range) else range(count)
             shape = [1] * 4
@@ -245,26 +245,25 @@ class Scores:
             numbers = torch.arange(
                 wanted.start, wanted.stop, wanted.step, device=self.device, dtype=torch.int32
             )
-            made.append(numbers.reshape(shape))
-        return made
+            numbers_by_axis.append(numbers.reshape(shape))
+        return numbers_by_axis
 
     def changed(self, scores: Tensor, places: Sequence[Tensor]) -> Tensor:
         changed: Tensor = self._score.run(scores, *places, *self._score_reads)
         return changed.expand_as(scores)
 
     def let_through(self, places: Sequence[Tensor]) -> Tensor:
-        """Of all these, true or false."""
+        """Return the mask at all these positions."""
         through: Tensor = self._mask.run(*places, *self._mask_reads)
         return through.expand([len(each.flatten()) for each in places])
 
 
 MOST_AT_ONCE = 1 << 24
-"""Scores."""
+"""The maximum number of scores computed at once."""
 
 
 def block_tensors(call: AttentionCall, scores: Scores) -> dict[int, Tensor]:
-    """The tensors of its block mask by number, as `create_block_mask` makes them: blocks where some
-    are let through, and those where all are."""
+    """Return the block mask's tensors by number, as from `create_block_mask`: partial, full."""
     given = call.block_mask
     queries, keys, tall, wide = call.lengths
     partial, full = (_shape(call, given[at]) for at in (3, 5))
@@ -272,14 +271,14 @@ def block_tensors(call: AttentionCall, scores: Scores) -> dict[int, Tensor]:
     batches, heads = partial[:2]
     any_, all_ = _blocks(scores, (batches, heads, queries, keys), (tall, wide))
     some = any_ & ~all_ if full is not None else any_
-    made: dict[int, Tensor] = {}
+    tensors: dict[int, Tensor] = {}
     for at, blocks in ((2, some), (4, all_), (6, some.mT), (8, all_.mT)):
         counts, places = given[at : at + 2]
         if isinstance(counts, TensorRef) and isinstance(places, TensorRef):
-            made[counts.number], made[places.number] = _sparse(
+            tensors[counts.number], tensors[places.number] = _sparse(
                 blocks, call.tensors[places.number].sizes
             )
-    return made
+    return tensors
 
 
 def _shape(call: AttentionCall, value: Any) -> Sequence[int] | None:
@@ -287,24 +286,24 @@ def _shape(call: AttentionCall, value: Any) -> Sequence[int] | None:
 
 
 def _blocks(scores: Scores, sizes: Sequence[int], block: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Where any is let through, and where all are."""
+    """Return the blocks in which any position passes the mask, and those in which all do."""
     batches, heads, queries, keys = sizes
     tall, wide = min(block[0], queries), min(block[1], keys)
     step = max(1, MOST_AT_ONCE // max(1, batches * heads * keys * tall)) * tall
-    found: list[tuple[Tensor, Tensor]] = []
+    parts_of_heads: list[tuple[Tensor, Tensor]] = []
     for first in range(0, queries, step):
         rows = range(first, min(queries, first + step))
         through = scores.let_through(scores.places(batches, heads, rows, keys))
         missing = (-keys % wide, -len(rows) % tall)
         padded = torch.nn.functional.pad(through, (0, missing[0], 0, missing[1]))
         split = padded.reshape(batches, heads, -1, tall, padded.shape[-1] // wide, wide)
-        found.append((split.any(-1).any(-2), split.all(-1).all(-2)))
-    any_, all_ = (torch.cat(parts, -2) for parts in zip(*found, strict=True))
+        parts_of_heads.append((split.any(-1).any(-2), split.all(-1).all(-2)))
+    any_, all_ = (torch.cat(parts, -2) for parts in zip(*parts_of_heads, strict=True))
     return any_, all_
 
 
 def _sparse(blocks: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """How many there are in each row, and where, those that count first."""
+    """Return the number of blocks in each row, and their indices, the used ones first."""
     whole = torch.zeros(tuple(sizes), dtype=torch.bool, device=blocks.device)
     rows, columns = min(sizes[-2], blocks.shape[-2]), min(sizes[-1], blocks.shape[-1])
     whole[..., :rows, :columns] = blocks[..., :rows, :columns]
@@ -313,7 +312,7 @@ def _sparse(blocks: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def is_place_of(function: Function, at: int) -> bool:
-    """Whether what the function reads as its input number `at` says where it reads elsewhere."""
+    """Return whether the function uses its input number `at` as an index into others."""
     module = function.module()
     nodes = list(module.graph.nodes)
     derived = {[node for node in nodes if node.op == "placeholder"][at]}
@@ -331,21 +330,21 @@ def is_place_of(function: Function, at: int) -> bool:
 SEED = 0x7A1D
 DOCUMENTS = 8
 FEW = 16
-"""What is no longer than that goes along batches or heads, not along queries or keys."""
+"""Dimensions up to this size are batches or heads, not queries or keys."""
 
 MOST_SCORES = {"cpu": 1 << 25, "cuda": 1 << 28}
-"""Of which the true values are computed: of more, some rows are looked at."""
+"""The number of scores for which true values are computed: of more, some rows are checked."""
 MOST_OF_GRADIENTS = 1 << 32
 _AT_ONCE = 1 << 25
 
 
 _LOGS, _DELTA = 3, 4
-"""Places among the inputs of the backward: of rows, the logarithms of their sums, and the sums of
-their results times the gradients of these."""
+"""Indices of the backward's inputs with the logarithms of the rows' sums, and with the sums of the
+rows' results times their gradients."""
 
 
 class Numbers:
-    """The tensors of one call, which is tuned as `op`; they are made when they are first needed."""
+    """The tensors of one call, tuned as `op`; they are created when first needed."""
 
     def __init__(self, op: str, call: AttentionCall) -> None:
         self._op = op
@@ -354,12 +353,12 @@ class Numbers:
         self._wide = torch.float64 if self._device.type == "cpu" else torch.float32
 
     def forget(self) -> None:
-        """They are made again."""
+        """Release the tensors; they will be created again."""
         for name in ("_tensors", "_rows"):
             self.__dict__.pop(name, None)
 
     def given(self, place: int, name: str) -> Tensor | None:
-        """See `KnownNumbers`."""
+        """See `OpNumbers`."""
         if self._call.backward and place in (_LOGS, _DELTA):
             return self._rows[place - _LOGS].clone()
         number = name.removeprefix("t")
@@ -372,16 +371,16 @@ class Numbers:
         generator = torch.Generator(self._device)
         generator.manual_seed(SEED)
         specs = self._call.tensors
-        made = [self._drawn(at, spec, generator) for at, spec in enumerate(specs)]
+        tensors = [self._drawn(at, spec, generator) for at, spec in enumerate(specs)]
         with torch.no_grad():
-            for at, blocks in block_tensors(self._call, self._scores(made)).items():
-                made[at] = blocks
-        return made
+            for at, blocks in block_tensors(self._call, self._scores(tensors)).items():
+                tensors[at] = blocks
+        return tensors
 
     def _drawn(self, at: int, spec: TensorSpec, generator: torch.Generator) -> Tensor:
-        dtype, sizes = dtype_of(spec.dtype), spec.sizes
+        dtype, sizes = dtype_named(spec.dtype), spec.sizes
         if self._call.backward and self._call.arguments[6] == TensorRef(at):
-            return torch.zeros(sizes, dtype=dtype, device=self._device)  # no loss has these sums
+            return torch.zeros(sizes, dtype=dtype, device=self._device)  # a loss has no such sums
         if dtype.is_floating_point:
             numbers = torch.empty(sizes, device=self._device)
             if len(sizes) > 1:
@@ -399,7 +398,7 @@ class Numbers:
         return torch.full(sizes, keys - queries or keys, dtype=dtype, device=self._device)
 
     def _is_free(self, at: int) -> bool:
-        """Whether a function reads it, and nothing is read where it says."""
+        """Return whether a function reads the tensor, and does not use it as an index."""
         for name, before, reads in ((SCORE, 5, -2), (MASK, 4, -1)):
             for place, value in enumerate(self._call.arguments[reads]):
                 if value == TensorRef(at):
@@ -409,11 +408,11 @@ class Numbers:
     def _scores(self, tensors: Sequence[Tensor]) -> Scores:
         return Scores(self._call, tensors, self._wide)
 
-    # What comes of them
+    # Results
 
     @property
     def note(self) -> str:
-        """See `KnownNumbers`."""
+        """See `OpNumbers`."""
         reads = {value for given in self._call.arguments[-2:] for value in given}
         whole = [
             each
@@ -435,7 +434,7 @@ class Numbers:
         )
 
     def truth(self, precision: str) -> Truth:
-        """Raises NoReference, and whatever torch raises."""
+        """Return the true result. Raises NoReference, and whatever torch raises."""
         with exact_sums():
             if self._call.backward:
                 return self._gradients(precision)
@@ -443,7 +442,7 @@ class Numbers:
                 return self._attention(precision)
 
     def result(self, operands: Sequence[Tensor]) -> Tensor:
-        """What a choice has computed, from what it has left in its operands, the output last."""
+        """Return a choice's result from its operands after the run, the output last."""
         out = operands[-1]
         if self._op == "flex_decoding":
             largest, sums = operands[3], operands[4]
@@ -476,7 +475,7 @@ class Numbers:
         return Truth(values, allowed, slice(None, None, step))
 
     def _wide_inputs(self) -> list[Tensor]:
-        """Query, key and value, with a key and a value for each head of the query."""
+        """Return query, key and value, with a key and a value for each head of the query."""
         query, key, value = (
             self._tensors[place.number].to(self._wide) for place in self._call.arguments[:3]
         )
@@ -489,7 +488,7 @@ class Numbers:
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor]:
-        """Of the backward, in float32: the logarithms of the sums, base 2, and `delta`."""
+        """Return the backward's inputs in float32: the sums' logarithms, base 2, and `delta`."""
         query, key, value = self._wide_inputs()
         batches, heads, queries, _ = query.shape
         keys = key.shape[-2]
@@ -518,7 +517,7 @@ class Numbers:
         if value.shape[-1] != depth or kept != batches:
             raise NoReference("its keys and values have other sizes than its queries")
         scores, scale = self._scores(self._tensors), call.scale
-        found: list[tuple[Tensor, ...]] = []
+        gradients_of_heads: list[tuple[Tensor, ...]] = []
         for head in range(heads):
             q, k, v, g = (each[:, head : head + 1] for each in (query, key, value, given))
             raw = (q @ k.mT * scale).requires_grad_()
@@ -531,7 +530,7 @@ class Numbers:
                 delta = ((shares @ v) * g).sum(-1, keepdim=True)
                 ds = shares * (inner - delta) * slope * scale
                 ds_size = shares * (size + delta.abs()) * slope.abs() * scale
-                found.append(
+                gradients_of_heads.append(
                     (
                         ds @ k,
                         ds_size @ k.abs(),
@@ -541,17 +540,19 @@ class Numbers:
                         shares.mT @ g.abs(),
                     )
                 )
-        dq, dq_size, *rest = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        dq, dq_size, *rest = (
+            torch.cat(parts, 1) for parts in zip(*gradients_of_heads, strict=True)
+        )
         dk, dk_size, dv, dv_size = (each.unflatten(1, (-1, shared)).sum(2) for each in rest)
         values = _side_by_side(dq, dk, dv)
         terms = _side_by_side(dq_size, dk_size, dv_size)
         return Truth(values, self._allowed(values, terms, precision), slice(None))
 
     def _allowed(self, values: Tensor, terms: Tensor, precision: str) -> Tensor:
-        """How far off each may be: the shares of a row are rounded to the type of the factors
-        before they are multiplied again, and what a score is off makes its share off."""
+        """Return the tolerance of each value: the shares of a row are rounded to the factors' type
+        before they are multiplied again, and the error of a score affects its share."""
         spec = self._call.tensors[0]
-        dtype = dtype_of(spec.dtype)
+        dtype = dtype_named(spec.dtype)
         coarse = COARSE.get(precision, 0.0) if dtype == torch.float32 else 0.0
         if dtype == torch.float32 and self._device.type == "cuda":
             coarse = max(coarse, COARSE["high"])
@@ -571,14 +572,14 @@ def _shares(
     key: Tensor,
     sizes: tuple[int, int, range, int],
 ) -> tuple[Tensor, Tensor]:
-    """The softmax of these rows, and the logarithms of its sums."""
+    """Return the softmax of these rows, and the logarithms of its sums."""
     places = scores.places(*sizes)
     changed = scores.changed(query @ key.mT * call.scale, places)
     return _softmax(changed, scores.let_through(places))
 
 
 def _softmax(scores: Tensor, through: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of which nothing is let through are 0."""
+    """Return the softmax; fully masked rows are 0."""
     kept = scores.masked_fill(~through, -math.inf)
     return kept.softmax(-1).nan_to_num(0.0), kept.logsumexp(-1)
 
@@ -588,19 +589,19 @@ def _side_by_side(*parts: Tensor) -> Tensor:
 
 
 def _laid(numbers: Tensor, spec: TensorSpec) -> Tensor:
-    """In memory as `spec` says: a view from its beginning, behind which the tensor's own offset is
-    left free."""
+    """Return the numbers in memory as in `spec`: a view from its beginning, behind which the
+    tensor's own offset stays free."""
     reach = sum((n - 1) * step for n, step in zip(spec.sizes, spec.strides, strict=True)) + 1
     base = torch.zeros(spec.offset + reach, dtype=numbers.dtype, device=numbers.device)
     torch.as_strided(base, spec.sizes, spec.strides, spec.offset).copy_(numbers)
     return torch.as_strided(base, spec.sizes, spec.strides, 0)
 
 
-def flex_program(op: str, recorded: str) -> Rebuilt:
-    """The call that a session tells of. Raises NotRebuildable."""
+def flex_program(op: str, recorded: str) -> RebuiltProgram:
+    """Return the program of a recorded call. Raises NotRebuildable."""
     if not recorded:
         raise NotRebuildable(
-            f"{op} cannot be rebuilt: its key tells neither its functions nor its block mask; run "
+            f"{op} cannot be rebuilt: its key has neither its functions nor its block mask; run "
             "its program once with `rocm-tui run -- CMD`, which records them"
         )
     try:
@@ -616,14 +617,14 @@ def flex_program(op: str, recorded: str) -> Rebuilt:
         return run
 
     memory = tuple(_memory(spec) for spec in call.tensors)
-    return Rebuilt(
+    return RebuiltProgram(
         call.module, memory, freezing=False, compiler=compiler, numbers=Numbers(op, call)
     )
 
 
 def _memory(spec: TensorSpec) -> Tensor:
-    """Whole numbers are all 0: some are read as places in other tensors. What lies behind an offset
-    is a view in the graph; the template for a CPU takes the number of keys from the base of it."""
+    """Return memory for a tensor. Integers are all 0, because some are used as indices. An offset
+    is a view in the graph; the template for a CPU takes the number of keys from its base."""
     storage: Tensor = storage_of(spec)
     storage = storage if storage.is_floating_point() else torch.zeros_like(storage)
     if not spec.offset:

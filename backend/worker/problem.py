@@ -1,9 +1,9 @@
-"""What a job compiles: an op as a program again, from a key of the autotune cache or from shapes,
-and the settings that it is compiled with.
+"""The program of a job: an op rebuilt from a key of the autotune cache or from shapes, and its
+compile settings.
 
-Torch's key says device, dtype, sizes, strides and offset of what reaches the kernel. What it does
-not say is recorded by `run`, or is in the hash of ATen's choice, which a job names or the cache
-has. Whether the program made here leads Inductor to the very same key is for the caller to check.
+Torch's key has device, dtype, sizes, strides and offset of the kernel's inputs. Further arguments
+are recorded by `run`, or are in the hash of ATen's choice, which is in the job or in the cache. The
+caller checks whether the program leads Inductor to the very same key.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from backend.model.options import (
     CONVOLUTION_RESULTS,
     CONVOLUTIONS,
     FROZEN,
+    OPTION_NAMES,
     TMA,
-    TOLD,
     Options,
-    agree,
-    numbers,
-    of_hash,
-    of_text,
+    convolution_numbers,
     options,
-    text_of,
+    options_agree,
+    options_of_hash,
+    options_of_text,
+    text_of_options,
 )
 from backend.model.problem import Shape, TensorSpec, TuningKey, parse_inputs_key
-from backend.wire.jobs import BadJob, TuneJob
+from backend.wire.jobs import JobInvalid, TuneJob
 from backend.worker.flex_numbers import flex_program
 from backend.worker.rebuilt import (
     OPERATORS,
     NotRebuildable,
-    Rebuilt,
+    RebuiltProgram,
     call,
     ends,
     storage_of,
@@ -59,41 +59,41 @@ NEEDED: Mapping[str, tuple[str, str]] = {
     "qlinear_unary": ("output_dtype", "activation, result type and scales"),
     "qlinear_binary": ("output_dtype", "activation, result type and scales"),
 }
-"""Without that name an op cannot be built again, and what it stands for."""
+"""The option without which an op cannot be rebuilt, and its meaning."""
 
 
-def options_of(key: TuningKey, hashes: Iterable[str] = (), recorded: str = "") -> Options:
-    """Return the options of a key's op: those in `hashes`, with what was `recorded`, as `text_of`
-    writes it, where they agree; else the recorded ones, else those of the hashes in the autotune
-    cache. None for an op whose key says all.
-    Raises NotRebuildable."""
-    if key.op not in TOLD:
+def options_of_key(key: TuningKey, hashes: Iterable[str] = (), recorded: str = "") -> Options:
+    """Return the options of a key's op: those in `hashes`, combined with the `recorded` ones in the
+    form of `text_of`, if they agree; else the recorded ones, else those of the hashes in the
+    autotune cache. Empty for an op whose key is complete. Raises NotRebuildable."""
+    if key.op not in OPTION_NAMES:
         return ()
-    known = of_text(recorded)
+    from_record = options_of_text(recorded)
     name, what = NEEDED.get(key.op, ("", ""))
-    found = _of(key.op, hashes) or ({known} if dict(known).get(name) or not name else set())
-    found = found - {()} or (_of(key.op, _cached(key)) if key.op in ATEN else set())
-    if len(found) > 1 and known:  # the cache has the choices of all that share the key
-        found = {one for one in found if agree(one, known)} or found
-    if len(found) == 1:
-        (one,) = found
-        return options(dict(known) | dict(one)) if agree(one, known) else one
-    if found:
-        texts = " and ".join(sorted(map(text_of, found)))
-        raise NotRebuildable(
-            f"several {key.op} ({texts}) share this key: which one is not known; name choices of "
-            "one"
-        )
+    candidates = _of(key.op, hashes) or (
+        {from_record} if dict(from_record).get(name) or not name else set()
+    )
+    candidates = candidates - {()} or (_of(key.op, _cached(key)) if key.op in ATEN else set())
+    if (
+        len(candidates) > 1 and from_record
+    ):  # the cache has the choices of all ops that share the key
+        candidates = {each for each in candidates if options_agree(each, from_record)} or candidates
+    if len(candidates) == 1:
+        (each,) = candidates
+        return options(dict(from_record) | dict(each)) if options_agree(each, from_record) else each
+    if candidates:
+        texts = " and ".join(sorted(map(text_of_options, candidates)))
+        raise NotRebuildable(f"several {key.op} ({texts}) share this key; name choices of one")
     if not name:
-        return known
+        return from_record
     raise NotRebuildable(
-        f"{key.op} cannot be rebuilt: nothing tells its {what}; run its program once with "
+        f"{key.op} cannot be rebuilt without its {what}; run its program once with "
         "`rocm-tui run -- CMD`, which records them"
     )
 
 
 def _of(op: str, hashes: Iterable[str]) -> set[Options]:
-    return {of_hash(op, hash) for hash in hashes} - {()}
+    return {options_of_hash(op, hash) for hash in hashes} - {()}
 
 
 def _cached(key: TuningKey) -> Iterable[str]:
@@ -102,8 +102,7 @@ def _cached(key: TuningKey) -> Iterable[str]:
 
 
 _CONVOLUTION_SETTINGS = {"layout_optimization": False}
-"""The inputs stay in the memory format of the key; what a program's other convolutions made of it
-is not known."""
+"""Inputs keep the key's memory format; effects of other convolutions on it are unknown."""
 
 _BACKWARD = {
     "max_autotune_conv_bwd_weight_backends": "ATEN,TRITON",
@@ -113,9 +112,8 @@ _BACKWARD = {
 
 
 def convolution_settings(op: str, device: str) -> Mapping[str, object]:
-    """Those of Inductor that a program with one of `CONVOLUTIONS` is compiled with. On a CPU
-    only Inductor's Triton, for which there is Triton's interpreter, has choices for a backward
-    pass."""
+    """Return Inductor's settings for a program with one of `CONVOLUTIONS`. On a CPU only Inductor's
+    Triton, through the interpreter, has choices for a backward pass."""
     if op not in CONVOLUTION_RESULTS:
         return _CONVOLUTION_SETTINGS
     return (
@@ -126,17 +124,17 @@ def convolution_settings(op: str, device: str) -> Mapping[str, object]:
 def convolution_specs(
     op: str, specs: Sequence[TensorSpec], given: Options
 ) -> tuple[TensorSpec, ...]:
-    """The inputs of the program: in the backward pass also what its result is the gradient of, of
-    which nothing but the sizes and the memory format count."""
+    """Return the inputs of the program: in the backward pass also the tensor that the result is the
+    gradient of, of which only sizes and memory format matter."""
     if op not in CONVOLUTION_RESULTS:
         return tuple(specs)
-    one = specs[0]
-    sizes = numbers(given)[CONVOLUTION_RESULTS[op]]
-    return (*specs, TensorSpec(one.device, one.dtype, sizes, _strides(sizes, one), 0))
+    first = specs[0]
+    sizes = convolution_numbers(given)[CONVOLUTION_RESULTS[op]]
+    return (*specs, TensorSpec(first.device, first.dtype, sizes, _strides(sizes, first), 0))
 
 
 def _strides(sizes: Shape, like: TensorSpec) -> Shape:
-    """With the dimensions in the order in which they lie in `like`."""
+    """Return strides with the dimensions in the memory order of `like`."""
     order = sorted(range(len(sizes)), key=lambda at: (like.strides[at], like.sizes[at], -at))
     strides, step = [0] * len(sizes), 1
     for at in order:
@@ -146,9 +144,9 @@ def _strides(sizes: Shape, like: TensorSpec) -> Shape:
 
 
 def convolution_function(op: str, given: Options) -> Any:
-    """The convolution of an image, a weight and maybe a bias; or a part of its backward pass, of
-    the key's tensors and what the result is the gradient of."""
-    values: dict[str, Any] = {name: list(found) for name, found in given}
+    """Return the convolution of an image, a weight and maybe a bias; or a part of its backward
+    pass, of the key's tensors and the tensor that the result is the gradient of."""
+    values: dict[str, Any] = {name: list(members) for name, members in given}
     values |= {"transposed": any(values["transposed"]), "groups": values["groups"][0]}
     options = [values[name] for name in CONVOLUTION]
     backward = torch.ops.aten.convolution_backward
@@ -167,26 +165,26 @@ def convolution_function(op: str, given: Options) -> Any:
     return of_weight if op == "convolution_bwd_weight" else of_input
 
 
-def rebuild_key(key: TuningKey, hashes: Sequence[str], recorded: str) -> Rebuilt:
-    """Return a program of a key's op, given the `hashes` of some of its choices and what was
-    `recorded` beside its inputs. Raises NotRebuildable."""
+def rebuild_key(key: TuningKey, hashes: Sequence[str], recorded: str) -> RebuiltProgram:
+    """Return a program of a key's op, given the `hashes` of some of its choices and the `recorded`
+    options. Raises NotRebuildable."""
     if is_flex(key.op):
         return flex_program(key.op, recorded)
-    return rebuild(key.op, specs_of(key), options_of(key, hashes, recorded))
+    return rebuild(key.op, specs_of(key), options_of_key(key, hashes, recorded))
 
 
-def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuilt:
-    """The op `op` on inputs like `specs`, with the options `given`. Raises NotRebuildable."""
+def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> RebuiltProgram:
+    """Return a program of `op` on inputs like `specs`, with options. Raises NotRebuildable."""
     if op in CONVOLUTIONS:
         return _convolution(op, specs, given)
     if op in OPERATORS:
         module, arguments = call(op, specs, given)
         freezing = bool(OPERATORS[op].frozen) or FROZEN in dict(given)
-        return Rebuilt(module, arguments, freezing, _settings(given))
+        return RebuiltProgram(module, arguments, freezing, _settings(given))
     row = _KNOWN.get(op)
     if row is None:
-        known = ", ".join(dict.fromkeys((*_KNOWN, *CONVOLUTIONS, *OPERATORS)))
-        raise NotRebuildable(f"{op} cannot be rebuilt from its inputs; these can: {known}")
+        supported = ", ".join(dict.fromkeys((*_KNOWN, *CONVOLUTIONS, *OPERATORS)))
+        raise NotRebuildable(f"{op} cannot be rebuilt from its inputs; these can: {supported}")
     if row.function is None:
         return _linear(op, row, specs)
     if not row.takes(len(specs)):
@@ -201,11 +199,11 @@ def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuil
     return replace(program, arguments=(*program.arguments[:-1], ends(*specs)))
 
 
-def _convolution(op: str, specs: Sequence[TensorSpec], given: Options) -> Rebuilt:
-    if {name for name, _ in given} != set(TOLD[op]) or len(specs) not in (2, 3):
+def _convolution(op: str, specs: Sequence[TensorSpec], given: Options) -> RebuiltProgram:
+    if {name for name, _ in given} != set(OPTION_NAMES[op]) or len(specs) not in (2, 3):
         raise NotRebuildable(
             f"{op} cannot be rebuilt: {counted(len(specs), 'input')}, with "
-            f"{text_of(given) or 'a stride and a padding that nothing tells'}"
+            f"{text_of_options(given) or 'an unknown stride and padding'}"
         )
     settings = convolution_settings(op, specs[0].device)
     if unknown := [name for name in settings if torch_api.setting(name) is None]:
@@ -217,7 +215,7 @@ def _convolution(op: str, specs: Sequence[TensorSpec], given: Options) -> Rebuil
 
 
 def _settings(given: Options) -> Mapping[str, object]:
-    """Of Inductor's, without which it does not offer what a program was offered."""
+    """Return Inductor's settings that are needed to offer the program's choices."""
     return {"triton.enable_persistent_tma_matmul": True} if TMA in dict(given) else {}
 
 
@@ -237,14 +235,15 @@ _KNOWN = {name: row for name, row in OPS.items() if row.buildable}
 
 
 def _operand(op: str, position: int, spec: TensorSpec) -> TensorSpec:
-    """What the program hands over; addmm spreads a bias of one dimension over the rows itself."""
+    """Return the program's argument; addmm broadcasts a bias of one dimension itself."""
     if op == "addmm" and position == 0 and spec.strides[:1] == (0,):
         return TensorSpec(spec.device, spec.dtype, spec.sizes[1:], spec.strides[1:], spec.offset)
     return spec
 
 
-def _plain(function: Callable[..., Any], specs: Sequence[TensorSpec]) -> Rebuilt:
-    """Inductor knows an offset only where the graph itself makes the view."""
+def _plain(function: Callable[..., Any], specs: Sequence[TensorSpec]) -> RebuiltProgram:
+    """Build the program of a plain function, with the views in the graph, since Inductor only knows
+    offsets of such views."""
     views = [(spec.sizes, spec.strides, spec.offset) if spec.offset else None for spec in specs]
 
     def program(*bases: Any) -> Any:
@@ -255,17 +254,17 @@ def _plain(function: Callable[..., Any], specs: Sequence[TensorSpec]) -> Rebuilt
         return function(*inputs)
 
     arguments = (storage_of(spec) if spec.offset else tensor_like(spec) for spec in specs)
-    return Rebuilt(program, tuple(arguments), freezing=False)
+    return RebuiltProgram(program, tuple(arguments), freezing=False)
 
 
-def _linear(op: str, row: Op, specs: Sequence[TensorSpec]) -> Rebuilt:
-    """Its weight is frozen into the graph and packed by MKL."""
+def _linear(op: str, row: Op, specs: Sequence[TensorSpec]) -> RebuiltProgram:
+    """Build a linear layer, whose weight is frozen into the graph and packed by MKL."""
     if not row.takes(len(specs)):
         raise NotRebuildable(f"{op} with {counted(len(specs), 'input')} is not known")
     given = dict(zip(row.inputs, specs, strict=False))
     weight, bias = given["b"], given.get("bias")
     module = _Linear(tensor_like(weight), None if bias is None else tensor_like(bias))
-    return Rebuilt(module.eval(), (tensor_like(given["a"]),), freezing=True)
+    return RebuiltProgram(module.eval(), (tensor_like(given["a"]),), freezing=True)
 
 
 class _Linear(torch.nn.Module):  # type: ignore[misc]
@@ -281,24 +280,24 @@ class _Linear(torch.nn.Module):  # type: ignore[misc]
 
 
 _THREADS = torch.get_num_threads()
-"""What a program in this environment has by itself."""
+"""The default thread count in this environment."""
 
 
 def settings_of(mode: int) -> Mapping[str, bool]:
-    """Inductor's settings in the mode with this index. Raises BadJob."""
+    """Return Inductor's settings in the mode with this index. Raises JobInvalid."""
     if not 0 <= mode < len(torch_api.MODES):
-        raise BadJob(f"the job's `mode` goes from 0 to {len(torch_api.MODES) - 1}")
+        raise JobInvalid(f"the job's `mode` goes from 0 to {len(torch_api.MODES) - 1}")
     return torch_api.MODES[mode]
 
 
 def set_threads(threads: int | None) -> None:
-    """Compute with so many threads, else with as many as the worker began with, whatever the last
-    job set: on a CPU the hash of a C++ choice depends on their number."""
+    """Compute with `threads` threads, by default the worker's initial number, whatever the last job
+    set: on a CPU the hash of a C++ choice depends on it."""
     torch.set_num_threads(_THREADS if threads is None else threads)
 
 
 def specs_of(key: TuningKey) -> tuple[TensorSpec, ...]:
-    """The inputs to rebuild. Raises NotRebuildable."""
+    """Return the inputs to rebuild. Raises NotRebuildable."""
     try:
         parsed = parse_inputs_key(key.inputs)
     except InputsKeyInvalid as error:
@@ -308,8 +307,8 @@ def specs_of(key: TuningKey) -> tuple[TensorSpec, ...]:
 
 
 def _check_suffix(suffix: str, usual: str) -> None:
-    """Raises NotRebuildable unless this torch may write such a key; `usual` is what it writes on a
-    CPU. On a GPU the same name may have another value, which depends on the mode."""
+    """Raise NotRebuildable unless this torch may write such a key; `usual` is its suffix on a CPU.
+    On a GPU the same name may have another value, which depends on the mode."""
     name = usual.partition("=")[0]
     if suffix == usual or (name and suffix.startswith(f"{name}=")):
         return
@@ -325,10 +324,10 @@ def _check_suffix(suffix: str, usual: str) -> None:
 
 
 def set_precision(key: TuningKey) -> None:
-    """Let float32 products have the precision of `key`. Raises NotRebuildable.
+    """Set the precision of float32 products to that of `key`. Raises NotRebuildable.
 
-    A precision that was set is another than the same one by default, as far as the key of a
-    compiled graph is concerned, so nothing is set in vain.
+    The key of a compiled graph distinguishes a precision that was set from the same default, so
+    nothing is set unnecessarily.
     """
     if torch_api.precision() == key.precision:
         return
@@ -339,15 +338,15 @@ def set_precision(key: TuningKey) -> None:
 
 
 def template_choices(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
-    """The choices of our templates; the device's scheduling then knows their kernels."""
+    """Return the choices of our templates, and add their kernels to the device's scheduling."""
     schedule()
     return offer(name, choices, input_nodes, layout)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`specs` are the inputs to rebuild; `inputs` is the key that must come out, where one was
-    asked for. Without it any key of that op with those sizes is the one."""
+    """`specs` are the inputs to rebuild; `inputs` is the required key, if any. Without it any key
+    of that op with those sizes is accepted."""
 
     op: str
     specs: tuple[TensorSpec, ...]
@@ -359,52 +358,50 @@ class Recipe:
         return TuningKey(self.op, self.inputs or "", self.precision)
 
     def is_met_by(self, key: TuningKey) -> bool:
-        """Whether `key`, which Inductor asks about, is what was meant."""
+        """Return whether `key`, which Inductor tunes, is the intended one."""
         if self.inputs is not None:
             return key == self.key
         if key.op != self.op:
             return False
         try:
-            asked = parse_inputs_key(key.inputs).specs
+            tuned = parse_inputs_key(key.inputs).specs
         except InputsKeyInvalid:
             return False
-        if len(asked) != len(self.specs):
+        if len(tuned) != len(self.specs):
             return False
         row = OPS.get(self.op)
         packed = row.place("copy") if row and "copy" in row.inputs else None
-        # how large that is, the library decides
+        # its size is up to the library
         return all(
             at == packed or _alike(spec, given)
-            for at, (spec, given) in enumerate(zip(asked, self.specs, strict=True))
+            for at, (spec, given) in enumerate(zip(tuned, self.specs, strict=True))
         )
 
 
-def _alike(asked: TensorSpec, given: TensorSpec) -> bool:
-    """A bias of one dimension is spread over the rows."""
-    return asked.sizes[-len(given.sizes) :] == given.sizes and asked.device == given.device
+def _alike(tuned: TensorSpec, given: TensorSpec) -> bool:
+    """Return whether the specs match; a bias of one dimension is broadcast over the rows."""
+    return tuned.sizes[-len(given.sizes) :] == given.sizes and tuned.device == given.device
 
 
-def rebuild_asked(recipe: Recipe, recorded: str) -> Rebuilt:
-    """Its op on its inputs, and what was `recorded` besides. Raises NotRebuildable."""
+def rebuild_asked(recipe: Recipe, recorded: str) -> RebuiltProgram:
+    """Return a program of the recipe, with the `recorded` options. Raises NotRebuildable."""
     if is_flex(recipe.op):
         return flex_program(recipe.op, recorded)
-    return rebuild(recipe.op, recipe.specs, options_of(recipe.key, (), recorded))
+    return rebuild(recipe.op, recipe.specs, options_of_key(recipe.key, (), recorded))
 
 
 def asked_problem(job: TuneJob) -> Recipe:
-    """What a job asks for; without a device on the GPU, else the CPU.
-
-    Raises BadJob; NotRebuildable for an inputs key that cannot be read.
-    """
+    """Return the recipe of a job; the default device is the GPU, else the CPU. Raises JobInvalid;
+    NotRebuildable for an inputs key that cannot be parsed."""
     if job.inputs is not None:
         if job.precision is None:
-            raise BadJob("the job needs the text `precision`")
+            raise JobInvalid("the job needs the text `precision`")
         key = TuningKey(job.op, job.inputs, job.precision)
         return Recipe(job.op, specs_of(key), key.precision, key.inputs)
     dtypes = job.dtypes * len(job.shapes) if len(job.dtypes) == 1 else job.dtypes
     strides = job.strides or tuple(map(contiguous, job.shapes))
     if not job.shapes or not len(dtypes) == len(strides) == len(job.shapes):
-        raise BadJob("the job needs `shapes`, and as many `dtypes` and `strides`")
+        raise JobInvalid("the job needs `shapes`, and as many `dtypes` and `strides`")
     device = job.device or ("cuda" if torch.cuda.is_available() else "cpu")
     specs = tuple(
         TensorSpec(device, dtype, shape, stride, 0)
@@ -413,11 +410,11 @@ def asked_problem(job: TuneJob) -> Recipe:
     row = OPS.get(job.op)
     if (
         row and "copy" in row.inputs and len(specs) == 2
-    ):  # its key has the weight twice: packed, and as is
+    ):  # its key has the weight twice: packed, and original
         specs = (*specs, specs[1])
     return Recipe(job.op, specs, job.precision or torch_api.precision())
 
 
 def contiguous(shape: Shape) -> Shape:
-    """Return the strides of a tensor whose rows lie one behind the other."""
+    """Return the strides of a tensor with contiguous rows."""
     return tuple(torch.empty(shape, device="meta").stride())

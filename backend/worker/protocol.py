@@ -1,4 +1,4 @@
-"""What goes over the pipes: JSON objects.
+"""The messages on the pipes: JSON objects.
 
 To the worker, a job:     {"id": 1, "job": "verify", "token": "...", "mark": 5, ...its fields}
 From the worker, events:  {"id": 1, "event": "progress", "what": "...", ...}, any number, then one
@@ -6,12 +6,11 @@ From the worker, events:  {"id": 1, "event": "progress", "what": "...", ...}, an
                           {"id": 1, "event": "error", "error": "one line"}
                           {"id": 1, "event": "stale"}
 
-Whose result is `spent` can do no further job; one that is `stale` has not begun this one.
+A worker whose result is `spent` can do no further job; a `stale` one has not begun this one.
 
 A job is a line. An event is one or more lines that begin with the job's token, since a choice that
-runs in the worker may write to whatever descriptor it finds: what does not begin so is nothing of
-ours. A line is short enough for the system not to mix it with another's. What the fields may be is
-told by `backend.wire.jobs`.
+runs in the worker may write to any descriptor: other lines are not ours. A line is short enough to
+be written atomically. The fields are defined in `backend.wire.jobs`.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from backend.counted import counted
 from backend.measure.rounds import OnRounds, Rounds
 from backend.processes.shared import MARK_SIZE, ChoiceMark
 from backend.wire.codec import WireError, dumps, loads
-from backend.wire.jobs import BadJob
+from backend.wire.jobs import JobInvalid
 
 Words = Mapping[str, Any]
 """A JSON object."""
 
 
-class TellProgress(Protocol):
-    """How a job says what it does; `fields` are those of `Progress`."""
+class ReportProgress(Protocol):
+    """Reports the progress of a job; `fields` are those of `Progress`."""
 
     def __call__(self, what: str, **fields: Any) -> None: ...
 
 
 def rounds_reporter(
-    tell: TellProgress, names: Mapping[str, str] = MappingProxyType({}), of: str = ""
+    progress: ReportProgress, names: Mapping[str, str] = MappingProxyType({}), of: str = ""
 ) -> OnRounds:
-    """Return what reports the rounds of a measurement, and how many of its verdicts are clear."""
+    """Return a reporter of a measurement's rounds, and of how many verdicts are clear."""
 
     def report(rounds: Rounds, seconds: float) -> None:
         standings, left = rounds.standings, round(max(0.0, seconds), 1)
@@ -55,7 +54,7 @@ def rounds_reporter(
             f", {settled} of {counted(len(standings) - 1, 'verdict')} clear" if standings else ""
         )
         ahead += f", best {best}" if best else ""
-        tell(
+        progress(
             f"{counted(rounds.clean.count, 'round')}{of}{ahead}, at most {left:.0f} s left",
             rounds=rounds.clean.count,
             settled=settled,
@@ -68,10 +67,10 @@ def rounds_reporter(
 
 
 def parse_job(line: str) -> Words:
-    """The object of a line. Raises BadJob."""
+    """Parse the object of a line. Raises JobInvalid."""
     words = _object(line)
     if words is None:
-        raise BadJob("a job is one JSON object on a line")
+        raise JobInvalid("a job is one JSON object on a line")
     return words
 
 
@@ -87,27 +86,29 @@ _marks: dict[int, ChoiceMark] = {}
 
 
 def mark_argument(words: Words) -> ChoiceMark:
-    """From `mark`, a descriptor of `MARK_SIZE` bytes; optional. Raises BadJob."""
+    """Return the mark of `mark`, a descriptor of `MARK_SIZE` bytes; optional. Raises JobInvalid."""
     descriptor = words.get("mark")
     if descriptor is None:
         return ChoiceMark()
     try:
         if descriptor not in _marks:
             _marks[descriptor] = ChoiceMark(descriptor)
-            os.close(descriptor)  # nobody else shall write there
+            os.close(descriptor)  # so that nobody else writes there
         return _marks[descriptor]
     except (OSError, TypeError, ValueError) as error:
-        raise BadJob(f"the job's `mark` is no descriptor of {MARK_SIZE} bytes: {error}") from error
+        raise JobInvalid(
+            f"the job's `mark` is not a descriptor of {MARK_SIZE} bytes: {error}"
+        ) from error
 
 
 _PART = 3000
 """Bytes of JSON in a line; with its token it has to fit into PIPE_BUF, which is 4,096."""
 _MORE, _LAST = b"+", b"."
 MOST = 16 << 20
-"""Bytes of an event."""
+"""The maximum bytes of an event."""
 
 
-class Answers:
+class EventSender:
     """Writes the events of one job to a descriptor."""
 
     def __init__(self, channel: int, job_id: Any, token: str) -> None:
@@ -137,8 +138,7 @@ class Answers:
 
 
 def await_relay() -> None:
-    """Return when the supervisor has read what was printed: it belongs to the job that ends now.
-    Nobody waits for long."""
+    """Return when the supervisor has read the ending job's output; with a short timeout."""
     end = time.monotonic() + _RELAY
     with contextlib.suppress(OSError):
         while struct.unpack("i", fcntl.ioctl(2, termios.FIONREAD, bytes(4)))[0]:
@@ -150,8 +150,8 @@ def await_relay() -> None:
 _RELAY = 0.1
 
 
-class Events:
-    """What comes out at the other end: the events, and how many bytes were none of ours."""
+class EventReceiver:
+    """The receiving end: yields the events, and counts foreign bytes."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -160,15 +160,15 @@ class Events:
         self.noise = 0
 
     def feed(self, data: bytes) -> Iterator[Mapping[str, Any]]:
-        """The events that these bytes complete."""
+        """Yield the events that these bytes complete."""
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             event = self._line(line)
             if event is not None:
                 yield event
-        if len(self._unread) > 2 * _PART:  # no line of ours is that long
+        if len(self._unread) > 2 * _PART:  # none of our lines is that long
             self.noise += len(self._unread)
-            self._unread = b"-"  # nor is what else comes on this one
+            self._unread = b"-"  # marks the rest of this line as foreign
 
     def _line(self, line: bytes) -> Mapping[str, Any] | None:
         at = len(self._token)

@@ -1,10 +1,10 @@
-"""An op as a program again: what is compiled, on what, and how; its compile up to the selector's
-question; and tensors of given sizes and strides, always with equal values.
+"""An op rebuilt as a program: the compiled function, its arguments and settings; its compile up to
+the selection; and tensors of given sizes and strides, always with equal values.
 
-Some ops are called as torch's own operator (`call`), with tensors like those of the key, the
-weights frozen into the graph and packed as a program's are, and with what was recorded beside the
-key: a linear layer's activation, the scales of a quantized one, the type of a result. Inductor
-makes one operator of them before it tunes that, so it is called as it is in the graph then.
+Some ops are called as torch's own operator (`call`), with tensors like the key's, the weights
+frozen into the graph and packed like a program's, and with recorded options: a linear layer's
+activation, the scales of a quantized one, the type of a result. Inductor merges ops into such an
+operator before it tunes, so the operator is called as it is in the graph by then.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from backend.model.problem import TensorSpec
 
 
 class NotRebuildable(Exception):
-    """No program is known that leads to this op with these inputs; one line says why."""
+    """No program is known that leads to this op with these inputs; the message is one line."""
 
 
-class KnownNumbers(Protocol):
-    """What lies in the tensors of an op whose sizes tell too little, and what must come of it."""
+class OpNumbers(Protocol):
+    """The numbers in the tensors of an op whose sizes do not suffice, and its expected result."""
 
     def given(self, place: int, name: str) -> Tensor | None:
-        """The tensor that a choice gets as its input at `place`, which is called `name` in the
-        graph: what its memory begins with. None where any numbers will do."""
+        """Return the numbers at the beginning of the memory of a choice's input at `place`, which
+        is called `name` in the graph. None if any numbers will do."""
         ...
 
     def truth(self, precision: str) -> Truth:
-        """What must come of it. Raises NoReference, and whatever torch raises."""
+        """Return the expected result. Raises NoReference, and whatever torch raises."""
         ...
 
     def result(self, operands: Sequence[Tensor]) -> Tensor:
-        """What a choice has computed, from what it has left in its operands, the output last."""
+        """Return a choice's result from its operands after the run, the output last."""
         ...
 
     @property
     def note(self) -> str:
-        """What a reader of times must know of the numbers, in a line; empty: nothing."""
+        """Return a caveat about the numbers for a reader of times, in a line, if any."""
         ...
 
     def forget(self) -> None:
-        """Let go of the tensors; they are made again where they are needed."""
+        """Release the tensors; they will be created again when needed."""
         ...
 
 
@@ -62,29 +62,29 @@ def _by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """Call what `compiled` gives on `arguments`, with `freezing` set as it says, and Inductor's
-    other `settings`."""
+class RebuiltProgram:
+    """A program: `compiled()` is called on `arguments`, under `freezing` and Inductor's
+    `settings`."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     freezing: bool
     settings: Mapping[str, object] = field(default_factory=dict)
-    numbers: KnownNumbers | None = None
+    numbers: OpNumbers | None = None
     compiler: Callable[[Callable[..., Any]], Callable[..., Any]] = _by_dynamo
 
     def compiled(self) -> Callable[..., Any]:
-        """Compiles at its first call, on the arguments; then runs."""
+        """Compile at the first call, on the arguments; then run."""
         return self.compiler(self.function)
 
 
-class Answered(Exception):
-    """Ends a compile from within the selector: all that was wanted of it is known."""
+class SelectionDone(Exception):
+    """Ends a compile from within the selector, after it has received everything."""
 
 
-def compile_asking(selector: object, program: Rebuilt, mode: Mapping[str, object]) -> str:
-    """Compile a program in a mode of Inductor, without graph caches, and let it ask `selector`.
-    Return what that raised, in one line; empty where it went well."""
+def compile_asking(selector: object, program: RebuiltProgram, mode: Mapping[str, object]) -> str:
+    """Compile a program in a mode of Inductor, without graph caches, with `selector`. Return the
+    error in one line; empty on success."""
     torch_api.set_selector(selector)
     settings = torch_api.compile_settings(
         {**mode, **program.settings}, freezing=program.freezing, graph_cache=False
@@ -92,37 +92,34 @@ def compile_asking(selector: object, program: Rebuilt, mode: Mapping[str, object
     try:
         with settings, torch.no_grad():
             program.compiled()(*program.arguments)
-    except Exception as error:  # whatever the compiler raises, or makes of the end of the compile
+    except Exception as error:  # a compiler error, or its wrapper of our end of the compile
         return torch_api.describe(error)
     return ""
 
 
 def tensor_like(spec: TensorSpec) -> Any:
-    """A tensor of that device, dtype, sizes, strides and offset, always with the same values.
-
-    Frozen weights are part of the graph cache's key: equal ones find the same graph again.
-    """
+    """Return a tensor of that device, dtype, sizes, strides and offset, always with the same
+    values. Frozen weights are part of the graph cache's key: equal weights hit the same entry."""
     return torch.as_strided(storage_of(spec), spec.sizes, spec.strides, spec.offset)
 
 
 def storage_of(spec: TensorSpec) -> Any:
-    """One dimension, as long as the view of `spec` reaches."""
+    """Return memory of one dimension, as long as the view of `spec` reaches."""
     return _filled(spec, 17, -8, 8)
 
 
 def scale_like(spec: TensorSpec) -> Any:
-    """As `tensor_like`, of numbers above zero."""
+    """Do what `tensor_like` does, with positive numbers."""
     return torch.as_strided(_filled(spec, 7, 1, 64), spec.sizes, spec.strides, spec.offset)
 
 
 def _filled(spec: TensorSpec, count: int, first: int, parts: int) -> Any:
-    """`count` numbers from `first` on, again and again; that many `parts` of one where the type has
-    fractions."""
+    """Return `count` numbers, repeating from `first` on; in `parts` if the type has fractions."""
     last = sum((size - 1) * stride for size, stride in zip(spec.sizes, spec.strides, strict=True))
     length = spec.offset + last + 1 if 0 not in spec.sizes else spec.offset
     if last < 0 or spec.offset < 0:
         raise NotRebuildable("its key has negative strides or offsets")
-    dtype = dtype_of(spec.dtype)
+    dtype = dtype_named(spec.dtype)
     try:
         numbers = torch.arange(length, device=spec.device) % count + first
         return (numbers / parts).to(dtype) if dtype.is_floating_point else numbers.to(dtype)
@@ -131,7 +128,7 @@ def _filled(spec: TensorSpec, count: int, first: int, parts: int) -> Any:
         raise NotRebuildable(f"no {spec.dtype} tensor on {spec.device} here: {reason}") from error
 
 
-def dtype_of(name: str) -> Any:
+def dtype_named(name: str) -> Any:
     dtype = getattr(torch, name.removeprefix("torch."), None)
     if not name.startswith("torch.") or not isinstance(dtype, torch.dtype):
         raise NotRebuildable(f"this torch has no dtype {name}")
@@ -141,8 +138,8 @@ def dtype_of(name: str) -> Any:
 @dataclass(frozen=True, slots=True)
 class Operator:
     """`name` in `torch.ops`; `tensors` are its arguments in the order of the key, of which the last
-    `optional` may be missing. `frozen` are those that are constants where nothing is told; `packs`
-    is an operator that packs the weight, which is given as (N, K)."""
+    `optional` may be missing. `frozen` are inputs that are constants by default; `packs` is an
+    operator that packs the weight, given as (N, K)."""
 
     name: str
     tensors: tuple[str, ...]
@@ -201,11 +198,11 @@ OPERATORS: Mapping[str, Operator] = {
     "scaled_mm": Operator("aten._scaled_mm.default", (*_SCALED, "bias"), 1),
     "scaled_grouped_mm": Operator("aten._scaled_grouped_mm.default", (*_SCALED, "offs"), 1),
 }
-"""By Inductor's name of the op."""
+"""Operators by Inductor's name of the op."""
 
 
 def call(op: str, specs: Sequence[TensorSpec], given: Options) -> tuple[Any, tuple[Any, ...]]:
-    """A module, and its arguments, that lead to `op`. Raises NotRebuildable."""
+    """Return a module, and its arguments, that lead to `op`. Raises NotRebuildable."""
     row, values = OPERATORS[op], dict(given)
     if not len(row.tensors) - row.optional <= len(specs) <= len(row.tensors):
         raise NotRebuildable(
@@ -215,14 +212,14 @@ def call(op: str, specs: Sequence[TensorSpec], given: Options) -> tuple[Any, tup
     constants = row.frozen
     if FROZEN in values:
         constants = tuple(name for at, name in enumerate(tensors) if at in values[FROZEN])
-    group = tensors.pop("qGroupSize", None)  # a constant of the graph by itself
+    group = tensors.pop("qGroupSize", None)  # always a constant of the graph
     fixed: dict[str, Any] = {}
     if group is not None:
         fixed["qGroupSize"] = tensors["self"].sizes[-1] // tensors["qScaleAndZeros"].sizes[0]
     if op.startswith("scaled") and "out_dtype" not in values:
         values["out_dtype"] = (_result_type(tensors),)
     name = _V2 if "recipe_a" in values else row.name
-    if _NUMBERS.keys() <= set(constants):  # the operator that takes them as such
+    if _NUMBERS.keys() <= set(constants):  # the operator that takes them as numbers
         for number in _NUMBERS:
             del tensors[number]
         name, fixed = _OF_NUMBERS[name], {**fixed, **_NUMBERS}
@@ -237,17 +234,17 @@ def call(op: str, specs: Sequence[TensorSpec], given: Options) -> tuple[Any, tup
 
 
 _NUMBERS = {"x_scale": 1 / 64, "x_zero_point": 3}
-"""Of a quantized layer's input; as constants they are numbers of the graph, which no kernel has."""
+"""The input of a quantized layer; constants become numbers of the graph, which no kernel reads."""
 _OF_NUMBERS = {
     "onednn.qlinear_pointwise.tensor": "onednn.qlinear_pointwise.default",
     "onednn.qlinear_pointwise.binary_tensor": "onednn.qlinear_pointwise.binary",
 }
 _V2 = "aten._scaled_mm_v2.default"
-"""Of a scale it takes a list, and what each number of it stands for."""
+"""The operator that takes a list of scales, and a kind for each."""
 
 
 class _Program(torch.nn.Module):  # type: ignore[misc]
-    """`operator` with the tensors that it is called with and those that it has."""
+    """`operator` with its arguments and its constant tensors."""
 
     def __init__(
         self,
@@ -264,7 +261,7 @@ class _Program(torch.nn.Module):  # type: ignore[misc]
         self._names, self._held = list(tensors), list(held)
         self._packed = row.weight if row.packs else ""
         self._pack: Any = _packing(row.packs) if row.packs else None
-        # Inductor knows an offset only where the graph itself makes the view.
+        # Inductor knows an offset only if the view is in the graph.
         self._views = {
             name: (spec.sizes, spec.strides, spec.offset)
             for name, spec in tensors.items()
@@ -293,36 +290,36 @@ def _passed(row: Operator, name: str, tensors: Mapping[str, TensorSpec]) -> Any:
 
 
 def _made(row: Operator, name: str, spec: TensorSpec) -> Any:
-    """A tensor with values that make sense for that argument."""
+    """Return a tensor with sensible values for that argument."""
     if name == row.weight and row.packs:
         sizes = spec.sizes if row.packs.startswith("mkldnn") else spec.sizes[::-1]
         return tensor_like(TensorSpec(spec.device, spec.dtype, sizes, (sizes[1], 1), 0))
     if "zero_point" in name:
-        made = tensor_like(spec)
-        return torch.full_like(made, 3 if name == "x_zero_point" else 0)
+        tensor = tensor_like(spec)
+        return torch.full_like(tensor, 3 if name == "x_zero_point" else 0)
     return scale_like(spec) if "scale" in name else tensor_like(spec)
 
 
 def ends(a: TensorSpec, b: TensorSpec, spec: TensorSpec) -> Any:
-    """Where groups of about the same size end, within the tensors: kernels read there. Raises
-    NotRebuildable."""
+    """Return the ends of groups of about equal size, within the tensors, which kernels index with
+    them. Raises NotRebuildable."""
     if len(spec.sizes) != 1 or spec.strides != (1,) or spec.offset:
         raise NotRebuildable("a grouped product cannot be rebuilt: its ends are a view")
     total = grouped_rows(a.sizes, b.sizes)
     groups = spec.sizes[0]
-    step = 16 if total >= 16 * groups else 1  # what kernels of few bits ask for
+    step = 16 if total >= 16 * groups else 1  # required by kernels for narrow types
     places = [total * group // groups // step * step for group in range(1, groups)]
-    return torch.tensor([*places, total], device=spec.device, dtype=dtype_of(spec.dtype))
+    return torch.tensor([*places, total], device=spec.device, dtype=dtype_named(spec.dtype))
 
 
 def _result_type(tensors: Mapping[str, TensorSpec]) -> str:
-    """That of the bias, else what models mostly take."""
+    """Return the type of the bias, else the usual one in models."""
     bias = tensors.get("bias")
     return "bfloat16" if bias is None else bias.dtype.removeprefix("torch.")
 
 
 def _value(op: str, argument: Any, recorded: tuple[Any, ...] | None) -> Any:
-    """An argument that is no tensor of the key, as `recorded`. Raises NotRebuildable."""
+    """Return an argument that is not a tensor of the key, as `recorded`. Raises NotRebuildable."""
     kind = str(argument.type)
     if recorded is None:
         if argument.has_default_value():
@@ -330,33 +327,33 @@ def _value(op: str, argument: Any, recorded: tuple[Any, ...] | None) -> Any:
         if kind.startswith("Optional"):
             return None
         raise NotRebuildable(
-            f"{op} cannot be rebuilt: nothing tells its `{argument.name}`; run its program once "
+            f"{op} cannot be rebuilt without its `{argument.name}`; run its program once "
             "with `rocm-tui run -- CMD`, which records it"
         )
     if argument.name.endswith("dtype"):
-        return dtype_of(f"torch.{recorded[0]}")
+        return dtype_named(f"torch.{recorded[0]}")
     if "List" in kind:
         return list(recorded)
     return bool(recorded[0]) if "bool" in kind else recorded[0]
 
 
 def _operator(name: str) -> Any:
-    """Raises NotRebuildable."""
-    found: Any = torch.ops
+    """Return an operator by name. Raises NotRebuildable."""
+    namespace_or_op: Any = torch.ops
     try:
         for part in name.split("."):
-            found = getattr(found, part)
+            namespace_or_op = getattr(namespace_or_op, part)
     except AttributeError as error:
         raise NotRebuildable(f"this torch has no {name}") from error
     if name == "mkldnn._linear_pointwise.binary":
-        _known_to_compiler()
-    return found
+        _register_with_compiler()
+    return namespace_or_op
 
 
 @functools.cache
-def _known_to_compiler() -> None:
-    """torch.compile meets this operator where a pattern has put it and never asks for the shape of
-    its result."""
+def _register_with_compiler() -> None:
+    """Register a missing result shape: torch.compile meets this operator only through a pattern,
+    and otherwise never needs the shape."""
     with contextlib.suppress(RuntimeError):
         torch.library.register_fake(
             "mkldnn::_linear_pointwise.binary",
@@ -366,8 +363,8 @@ def _known_to_compiler() -> None:
 
 @functools.cache
 def _packing(name: str) -> Any:
-    """An operator of ours that packs a weight: torch's own ones are put into the graph behind the
-    tracing, which does not know the shapes of their results."""
+    """Return an operator of ours that packs a weight: torch's own are added to the graph after
+    tracing, without shapes of their results."""
     ours, quantized = name.replace(".", "_"), name.startswith("onednn")
     _library().define(f"{ours}(Tensor weight) -> Tensor")
     pack = _operator(f"{name}.default")

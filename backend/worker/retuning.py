@@ -1,12 +1,11 @@
-"""Selectors that tune one key again, whatever the cache and the pins say of it.
+"""Selectors that tune one key again, regardless of the cache and the pins.
 
-The timings go where every tuning's go. Those of choices that are not offered this time stay there,
-and a budget takes no time away that is known: a model that is compiled next finds each of its
-choices and benchmarks nothing.
+The timings are stored like every tuning's. Times of choices that are not offered this time are
+kept, and a budget discards no known time: the next compile of the model finds each of its choices
+and benchmarks nothing.
 
-A pin learns the new times and goes on holding. The order of the steps leaves no moment in which it
-looks drifted to another process: its record learns first, and the times of its rivals reach the
-cache file raised.
+A pin gets the new times and continues to hold. The order of the steps never lets it look drifted to
+another process: its record is updated first, and the times of its rivals are written raised.
 """
 
 from __future__ import annotations
@@ -30,20 +29,18 @@ from backend.inductor.hooks.templates import TemplateSelector
 from backend.inductor.hooks.tuning_watch import note_failure
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
-from backend.model.choice import Choice
+from backend.model.choice import NOT_TIMED, Choice
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
 from backend.model.tuning import Pin, PinState
 from backend.pins.store import PinStore
 from backend.processes.shared import ChoiceMark
-from backend.processes.supervisor import House
+from backend.processes.supervisor import ProcessGuard
 
 
 class Budget:
-    """Seconds that a tuning may take, counted from its first choice; none has no end.
-
-    It is not spent before one choice was timed: something must win.
-    """
+    """Seconds that a tuning may take, counted from its first choice; None has no end. At least one
+    choice is always timed, because one must win."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -58,7 +55,7 @@ class Budget:
 
     @property
     def left(self) -> float | None:
-        """Seconds; None without a budget."""
+        """Return the seconds left; None without a budget."""
         return None if self.seconds is None else max(0.0, self._end - time.monotonic())
 
     @property
@@ -67,7 +64,7 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up, be there a winner or not."""
+        """Return whether the time is up, with or without a winner."""
         return time.monotonic() >= self._end
 
     def timed(self, ms: float) -> None:
@@ -76,7 +73,7 @@ class Budget:
     def skip(self, choice: ChoiceCaller) -> float:
         """Leave `choice` out; return its time."""
         self.skipped.add(choice.hash_key())
-        note_failure(choice, "benchmark", f"not timed: {self}")
+        note_failure(choice, "benchmark", f"{NOT_TIMED}{self}")
         return math.inf
 
     def __str__(self) -> str:
@@ -84,16 +81,16 @@ class Budget:
 
 
 class ChoiceTimings:
-    """Marks the choice that is timed; what it leaves behind or damages is its own failure. Those
-    that are `broken`, by hash, are not timed: they have failed, for that reason."""
+    """Marks the choice being timed, which is blamed for processes and damage it leaves. Choices in
+    `broken`, by hash, are not timed: they failed before, for the given reason."""
 
     def __init__(self, mark: ChoiceMark, broken: Mapping[str, str]) -> None:
         self._mark = mark
         self._broken = broken
-        self._house = House(mark)
+        self._guard = ProcessGuard(mark)
 
     def timed(self, choice: ChoiceCaller, timing: Callable[[], float]) -> float:
-        """Return the time of a choice. Raises RuntimeError too if it tried to end the process."""
+        """Return the time of a choice. Raises RuntimeError also if it tried to end the process."""
         hash = choice.hash_key()
         if hash in self._broken:
             note_failure(choice, "benchmark", self._broken[hash])
@@ -101,10 +98,10 @@ class ChoiceTimings:
         try:
             with self._mark.at("timing", hash):
                 try:
-                    with self._house.leaving_nobody():
+                    with self._guard.no_leftovers():
                         return timing()
                 finally:
-                    self._house.tidy()
+                    self._guard.tidy()
         except Exception:
             raise
         except BaseException as error:
@@ -112,65 +109,65 @@ class ChoiceTimings:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAs:
-    """Under which hashes times are kept: those of the GPU `index`, where the person's environment
-    has another number for the one that is used; and those of the GPUs `others`, which take them
-    over. `variants` are read below the cache dir."""
+class StoredHashes:
+    """The hashes under which times are stored: those of the GPU `index`, if the person's
+    environment numbers the used GPU differently; and those of the GPUs `others`, which also get the
+    times. `variants` are read from the cache dir."""
 
     variants: ChoiceVariants
     index: int | None = None
     others: tuple[int, ...] = ()
 
     def hash(self, here: str) -> str:
-        """Return the hash under which the choice with the hash `here` is kept."""
+        """Return the hash under which the choice with the hash `here` is stored."""
         return here if self.index is None else self.variants.on(here, self.index)
 
     def choice(self, here: Choice) -> Choice:
-        """Return `here` with the hash under which it is kept."""
+        """Return `here` with the hash under which it is stored."""
         return here if here.hash is None else replace(here, hash=self.hash(here.hash))
 
     def write_modules(self, choices: Collection[str]) -> None:
-        """Write the modules that show of which device the hashes are. Raises StoreErrors."""
+        """Write the modules that show which device the hashes belong to. Raises StoreErrors."""
         devices = self.others if self.index is None else (self.index, *self.others)
         if devices:
             write_modules(self.variants, choices, devices)
 
 
 @dataclass(slots=True)
-class Task:
-    """The problem to be tuned, and the outcome."""
+class TuneTask:
+    """The problem to tune, and the outcome."""
 
     wanted: Callable[[TuningKey], bool]
     budget: Budget
     visits: ChoiceTimings
-    kept_as: KeptAs
+    kept_as: StoredHashes
     same_mode: bool = False
-    """Refuse to tune where the cache tells that the key was tuned in another mode."""
-    asked: list[TuningKey] = field(default_factory=list)
-    """What Inductor asked for beside the wanted key."""
+    """Whether to refuse if the cache indicates that the key was tuned in another mode."""
+    tuned: list[TuningKey] = field(default_factory=list)
+    """Other keys that Inductor tuned."""
     key: TuningKey | None = None
     other_mode: bool = False
     offered: int = 0
     pin: PinState | None = None
     written: Mapping[str, float] = field(default_factory=dict)
-    """The times that were kept, by choice hash."""
+    """The stored times, by choice hash."""
     taken_over: Mapping[str, float] = field(default_factory=dict)
-    """Those that were also kept for other GPUs."""
+    """The times also stored for other GPUs."""
     lost: str = ""
-    """Why times that were measured could not be kept."""
+    """Why measured times could not be stored."""
 
 
 class NoPins(PinLookup):
-    """Nothing is pinned while a tuning is made again."""
+    """A lookup without pins, for tuning again."""
 
     def find(self, key: TuningKey, system_hash: str) -> Pin | None:
         return None
 
 
 class Budgeted(torch_api.LazySelector):
-    """The stock selector, which leaves out choices for which the budget of its `task` is spent."""
+    """The stock selector, which leaves out choices after the budget of its `task` is spent."""
 
-    task: Task
+    task: TuneTask
 
     def make_precompile_fn(self, choices: Any, *args: Any, **kwargs: Any) -> Any:
         budget = self.task.budget
@@ -207,7 +204,7 @@ class Budgeted(torch_api.LazySelector):
 
 
 def _within(budget: Budget, precompile: Callable[[], Any]) -> Callable[[], Any]:
-    """Compiles nothing more once the time is up; benchmarking says why."""
+    """Return `precompile` limited to the budget; benchmarking reports the rest."""
 
     def compiled() -> Any:
         return None if budget.over else precompile()
@@ -215,10 +212,10 @@ def _within(budget: Budget, precompile: Callable[[], Any]) -> Callable[[], Any]:
     return compiled
 
 
-class _Again(Selector):
-    """Tunes the problem that its `task` wants, even where the cache has it, and nothing else."""
+class RetuneSelector(Selector):
+    """Tunes the problem of its `task`, even if the cache has it, and nothing else."""
 
-    task: Task
+    task: TuneTask
     _choices: tuple[ChoiceCaller, ...] = ()
 
     def __call__(
@@ -227,10 +224,10 @@ class _Again(Selector):
         task = self.task
         key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
         if task.key is not None or not task.wanted(key):
-            task.asked.append(key)
+            task.tuned.append(key)
             return untuned(self, name, choices, input_nodes, layout)
         task.key = key
-        if task.same_mode and _in_another_mode(choices, self._known(key), task.kept_as):
+        if task.same_mode and _in_another_mode(choices, self._cached_times(key), task.kept_as):
             task.other_mode = True
             return untuned(self, name, choices, input_nodes, layout)
         task.offered = len(choices)
@@ -250,17 +247,17 @@ class _Again(Selector):
 
     def _keep(self, tuned: Tuned) -> None:
         layout, cache, kept_as = Layout(_root(self)), self._tuned(), self.task.kept_as
-        known = self._known(TuningKey(tuned.op, tuned.inputs, tuned.precision))
+        cached = self._cached_times(TuningKey(tuned.op, tuned.inputs, tuned.precision))
         skipped = dict.fromkeys(self.task.budget.skipped, math.inf)
         timings = {
             kept_as.hash(name): ms
             for name, ms in {**skipped, **tuned.timings}.items()
-            if name not in skipped or kept_as.hash(name) not in known
+            if name not in skipped or kept_as.hash(name) not in cached
         }
         ahead = {each.hash_key() for each in self._choices if torch_api.failed_ahead(each)}
         timings |= dict.fromkeys(map(kept_as.hash, ahead - skipped.keys()), math.inf)
         kept_as.write_modules({*tuned.timings, *skipped, *ahead})
-        taken_over = for_devices(timings, kept_as.variants, kept_as.others, known)
+        taken_over = for_devices(timings, kept_as.variants, kept_as.others, cached)
         timings |= taken_over
         tuned = replace(tuned, timings=timings)
         PinStore(layout).learn_times(cache.path.name, tuned)
@@ -269,35 +266,34 @@ class _Again(Selector):
         except UnsafePath as error:
             say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
             self._keep_as_stock({tuned.op: {tuned.inputs: {tuned.precision: timings}}})
-        cache.fold()  # this process is killed when its job is done, so not at exit
+        cache.fold()  # this process is killed after its job, so not at exit
         self.task.written, self.task.taken_over = timings, taken_over
         self.task.pin = PinStore(layout).hold_again(cache.path.name, tuned)
 
-    def _known(self, key: TuningKey) -> Mapping[str, Any]:
+    def _cached_times(self, key: TuningKey) -> Mapping[str, Any]:
         """Return the cache's times of `key`, by choice hash."""
         by_precision = self._tuned().view().get(key.op, {}).get(key.inputs) or {}
         times: Mapping[str, Any] = by_precision.get(key.precision, {})
         return times
 
 
-class TuneSelector(_Again, Budgeted):
-    """Tunes the choices of this torch."""
+class TuneSelector(RetuneSelector, Budgeted):
+    """Tunes this torch's choices."""
 
 
-class TuneTemplateSelector(_Again, TemplateSelector, Budgeted):
-    """Tunes the choices of this torch and ours."""
+class TuneTemplateSelector(RetuneSelector, TemplateSelector, Budgeted):
+    """Tunes this torch's choices and ours."""
 
 
-def selector(task: Task, recorder: Recorder, templates: bool) -> _Again:
-    """Return the selector for one task; one at a time a process."""
+def selector(task: TuneTask, recorder: Recorder, templates: bool) -> RetuneSelector:
+    """Return the selector for one task; one at a time per process."""
     Budgeted.task = task
     kind = TuneTemplateSelector if templates else TuneSelector
     return kind(recorder, NoPins())
 
 
 def watch_timeouts() -> None:
-    """Say of choices whose compiling was cut off by the budget that it was the budget; once a
-    process, for all its tasks."""
+    """Report the budget as the reason for choices whose compiling it cut off; once a process."""
 
     def failed(choice: ChoiceCaller, error: BaseException) -> None:
         budget = Budgeted.task.budget
@@ -307,24 +303,24 @@ def watch_timeouts() -> None:
     torch_api.watch_precompile_errors(shielded("what failed to compile is not recorded", failed))
 
 
-def _root(selector: _Again) -> Path:
+def _root(selector: RetuneSelector) -> Path:
     return Path(selector.get_local_cache_path()).parent.parent
 
 
 def untuned(
     selector: Any, name: str, choices: Sequence[ChoiceCaller], input_nodes: Any, layout: Any
 ) -> Any:
-    """Take the first choice, which is ATen's where there is one. Nothing is recorded of it."""
+    """Take the first choice, which is ATen's if there is one. Nothing is recorded."""
     return torch_api.StockSelector.__call__(selector, name, choices[:1], input_nodes, layout)
 
 
 def _in_another_mode(
-    choices: Sequence[ChoiceCaller], known: Mapping[str, Any], kept_as: KeptAs
+    choices: Sequence[ChoiceCaller], cached: Mapping[str, Any], kept_as: StoredHashes
 ) -> bool:
-    """Whether `known` has Triton choices of torch, and none of those offered is one. Only their
-    hashes depend on the mode; those of ours do not."""
-    offered, cached = (
+    """Return whether `cached` has Triton choices of torch, and none of those offered is one of
+    them. Only their hashes depend on the mode, not those of ours."""
+    offered, stored = (
         {kept_as.variants.identity(name) for name in names if kind_of(name) == "triton"}
-        for names in ([choice.hash_key() for choice in choices], known)
+        for names in ([choice.hash_key() for choice in choices], cached)
     )
-    return bool(offered) and bool(cached) and offered.isdisjoint(cached)
+    return bool(offered) and bool(stored) and offered.isdisjoint(stored)

@@ -1,1 +1,1 @@
-"""What a person can do, once: the command line and the screens both call these."""
+"""The actions of a person, which the command line and the screens share."""

@@ -59,7 +59,7 @@ from rocm_tui.report.agreement import (
     own_choice,
     with_identities,
 )
-from rocm_tui.report.ranks import jobs_of, process_name, session_labels
+from rocm_tui.report.ranks import LogProcesses, jobs_of, session_labels
 from rocm_tui.session.in_use import device_name
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.sessions import (
@@ -85,13 +85,13 @@ class ModuleIdentities:
 
     def identified(self, tuning: Tuning) -> Tuning:
         """The tuning with an identity for each choice that has one."""
-        known = self._tunings.get(id(tuning))
-        if known is None:
+        cached = self._tunings.get(id(tuning))
+        if cached is None:
             roots = dict.fromkeys([*_cache_dirs(tuning.sources), self._home])
             variants = [self._roots.setdefault(root, ChoiceVariants(root)) for root in roots]
             choices = tuple(_with_identity(choice, variants) for choice in tuning.choices)
-            known = self._tunings[id(tuning)] = tuning, replace(tuning, choices=choices)
-        return known[1]
+            cached = self._tunings[id(tuning)] = tuning, replace(tuning, choices=choices)
+        return cached[1]
 
 
 def _with_identity(choice: Choice, variants: Iterable[ChoiceVariants]) -> Choice:
@@ -179,8 +179,8 @@ def agreement_in(layout: Layout, logs: Sequence[Path], run: str) -> Agreement:
     """Compare the ranks of the job of this run, as far as these logs show."""
     model = load_model(layout, [str(log) for log in logs])
     ours = [id_ for id_ in model.sessions if id_.startswith(run)]
-    found = _of_sessions(model, _jobs_with(ours, model.sessions), "")
-    return agreement(found.choosers, _identified([found], layout))
+    selected = _of_sessions(model, _jobs_with(ours, model.sessions), "")
+    return agreement(selected.choosers, _identified([selected], layout))
 
 
 def _names(texts: Sequence[str]) -> dict[str, str]:
@@ -273,12 +273,12 @@ def _of_warm_graphs(
 ) -> Iterator[Selection]:
     """Yield the choices of compiled graphs that a process found in a cache, where nothing was
     tuned."""
-    known = {(each.by.session, each.tuning.key) for each in selected}
+    recorded = {(each.by.session, each.tuning.key) for each in selected}
     rows = {row.tuning.key: row for row in reversed(model.rows())}
     for seen in _graphs(model):
         id_ = seen.session or ""
         for use in seen.graph.tunings if id_ in choosers else ():
-            if use.hash is None or (id_, use.key) in known:
+            if use.hash is None or (id_, use.key) in recorded:
                 continue
             row = rows.get(use.key) or _row_of(use.key, seen.source)
             choice = next((c for c in row.tuning.choices if c.hash == use.hash), None)
@@ -296,7 +296,7 @@ def _row_of(key: TuningKey, source: str) -> Row:
 
 def _graphs(model: Model) -> list[GraphSeen]:
     """The compiled graphs that processes called, the latest first."""
-    graphs = [seen for program in model.programs() for seen in program.graphs]
+    graphs = [seen for program in model.graphs.programs() for seen in program.graphs]
     return sorted(graphs, key=lambda seen: -(seen.when or 0.0))
 
 
@@ -305,14 +305,14 @@ def _place(chooser: Chooser) -> tuple[int, str]:
 
 
 def _rows_by_asker(model: Model, ids: Collection[str]) -> dict[tuple[str, TuningKey | None], Row]:
-    """The latest row that a session asked for, by its key; one that it timed itself goes before."""
-    found: dict[tuple[str, TuningKey | None], Row] = {}
+    """Return the latest row of each session and key, preferring rows that it timed itself."""
+    latest: dict[tuple[str, TuningKey | None], Row] = {}
     for row in reversed(model.rows()):
         for id_ in row.asked:
             place = id_, row.tuning.key
-            if id_ in ids and (place not in found or row.tuning.session == id_):
-                found[place] = row
-    return found
+            if id_ in ids and (place not in latest or row.tuning.session == id_):
+                latest[place] = row
+    return latest
 
 
 def _members(model: Model) -> Iterator[Tuning]:
@@ -323,8 +323,10 @@ def _members(model: Model) -> Iterator[Tuning]:
 
 
 def _view(own: Tuning, row: Row | None) -> Row:
-    """Return the session's own tuning with what all sources know of it: times that it took from a
-    cache, measurements, its share of the program."""
+    """Return the session's own tuning, completed from all sources.
+
+    These add times from a cache, measurements, and its share of the program.
+    """
     if row is None:
         return Row("", own.id, 1, own)
     choices = own.choices
@@ -359,19 +361,21 @@ def _of_files(model: Model, text: str, name: str) -> Iterator[Selection]:
                 device = f" {device_name(row)}".rstrip() if several else ""
                 yield Selection(Chooser(f"{name or text}{device}", name), row, choice, system)
         return
+    logs = LogProcesses(model.rows())
     processes: dict[str, set[str]] = {}
     for row in model.rows():
         for source in row.tuning.sources[:1]:
-            processes.setdefault(source, set()).add(process_name(row.tuning))
+            processes.setdefault(source, set()).add(logs.name(row.tuning))
     for row in model.rows():
         tuning = row.tuning
         use = used(tuning)
         if use is not None and tuning.state == "done":
             source = next(iter(tuning.sources), text)
             named = Path(source).name
-            if tuning.rank is not None or len(processes.get(source, ())) > 1:
-                named = process_name(tuning) or named
-            yield Selection(Chooser(named, name, tuning.rank), row, use[0])
+            rank = logs.rank(tuning)
+            if rank is not None or len(processes.get(source, ())) > 1:
+                named = logs.name(tuning) or named
+            yield Selection(Chooser(named, name, rank), row, use[0])
 
 
 def _kept(tuning: Tuning) -> bool:
@@ -439,7 +443,7 @@ def _choosers(selections: Iterable[Selection]) -> tuple[Chooser, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PinStep:
-    """What pinning a proposal changes here: `wanted` with its `plan`; or `why_not`."""
+    """The changes that pinning a proposal makes: `wanted` with its `plan`, or `why_not`."""
 
     proposal: Proposal
     wanted: Pinnable | None = None
@@ -507,9 +511,12 @@ def _offering(rows: Sequence[Row], choice: Choice, layout: Layout) -> Row | None
 
 
 def pin_all(steps: Sequence[PinStep], notes: Sequence[str], layout: Layout) -> list[Pinned]:
-    """Pin them, each with its note. Raises NotPinnable where one cannot be pinned: then those that
-    were are as they were before, or the error says that they are not. They are undone as one."""
-    made: list[Pinned] = []
+    """Pin them as one step of the history, each with its note.
+
+    Raises NotPinnable if one cannot be pinned; the others are then restored, or the error says that
+    they are not.
+    """
+    pinned: list[Pinned] = []
     group = new_group("agree --pin")
     for step in steps:
         if step.wanted is not None and step.plan is not None and not step.held:
@@ -521,12 +528,12 @@ def pin_all(steps: Sequence[PinStep], notes: Sequence[str], layout: Layout) -> l
         if step.wanted is None or step.held:
             continue
         try:
-            made.append(pin_choice(step.wanted, layout, note=note, plan=step.plan, group=group))
+            pinned.append(pin_choice(step.wanted, layout, note=note, plan=step.plan, group=group))
         except StoreError as error:
-            left = _take_back(group, len(made), layout)
+            left = _take_back(group, len(pinned), layout)
             after = f"; {left}" if left else "; nothing was pinned"
             raise NotPinnable(f"{step.wanted.row.id}: {error}{after}") from error
-    return made
+    return pinned
 
 
 def _take_back(group: PinGroup, count: int, layout: Layout) -> str:
@@ -537,7 +544,7 @@ def _take_back(group: PinGroup, count: int, layout: Layout) -> str:
             step_back(layout, last)
     except StoreError as error:
         stay = counted(count, "pin that was made stays", "pins that were made stay")
-        return f"{stay} ({error}); `rocm-tui undo` takes {noun(count, 'it', 'them')} back"
+        return f"{stay} ({error}); `rocm-tui pin --undo` undoes {noun(count, 'it', 'them')}"
     return ""
 
 
@@ -573,11 +580,11 @@ def _measured_as(differing: DifferingProblem) -> Tuning:
     """The tuning of the rank whose device all of the chosen ones are measured on: one that was
     offered all of them, if there is any."""
     chosen = [group.choice for group in differing.groups]
-    known = [
+    tunings = [
         selection.tuning for selection in differing.selections if selection.tuning.key is not None
     ]
-    has_all = (t for t in known if all(offers(t, choice) for choice in chosen))
-    return next(has_all, known[0] if known else differing.row.tuning)
+    has_all = (t for t in tunings if all(offers(t, choice) for choice in chosen))
+    return next(has_all, tunings[0] if tunings else differing.row.tuning)
 
 
 def with_measured(

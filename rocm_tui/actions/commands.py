@@ -1,4 +1,4 @@
-"""The commands that do what the actions of the screen do, and the log of those that were done."""
+"""The shell commands for the actions of the screen, and the log of completed actions."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class ShellCommands:
 
     def pin(self, row: Row, choice: Choice, note: str = "") -> str:
         noted = ["--note", note] if note else []
-        return self._line("pin", row.id, *_named(row.tuning, [choice]), *noted, *self._from(row))
+        return self.line("pin", row.id, *_named(row.tuning, [choice]), *noted, *self._from(row))
 
     def unpin(self, pin: Pin) -> str:
-        return self._line("unpin", pin.id)
+        return self.line("unpin", pin.id)
 
     def undo(self) -> str:
-        return self._line("undo")
+        return self.line("pin", "--undo")
 
     def reapply(self) -> str:
-        return self._line("pins", "--reconcile")
+        return self.line("pin", "--reconcile")
 
     def verify(self, pin: Pin) -> str:
         return self._work("verify", pin.id)
@@ -89,9 +89,10 @@ class ShellCommands:
 
     def _work(self, *words: str) -> str:
         """Return a command that starts a worker."""
-        return self._line(*words, *(["--python", self.python] if self.python else []))
+        return self.line(*words, *(["--python", self.python] if self.python else []))
 
-    def _line(self, *words: str) -> str:
+    def line(self, *words: str) -> str:
+        """Return a command of rocm-tui for this cache dir."""
         default = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_CACHE_DIR"}
         root = self.layout.root
         where = [] if root == cache_dir(default) else ["--cache-dir", str(root)]
@@ -125,7 +126,7 @@ def _short(tuning: Tuning, choice: Choice) -> str:
 
 
 KEPT = 1000
-"""Lines that the file has at most."""
+"""The most lines that the file has."""
 _MOST_BYTES = 4 << 20
 _LONGEST = 500
 """Characters of an outcome that are kept."""
@@ -152,8 +153,8 @@ def record_command(layout: Layout, command: str, outcome: str, ok: bool) -> None
     safe.make_folder(layout.root, path.parent)
     safe.check_file(layout.root, path)
     with safe.locked(layout.root, path):
-        known = (*read_commands(layout), done)[-KEPT:]
-        lines = [json.dumps(to_json(one)) for one in known]
+        records = (*read_commands(layout), done)[-KEPT:]
+        lines = [json.dumps(to_json(record)) for record in records]
         safe.write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
 
 
@@ -162,10 +163,10 @@ def read_commands(layout: Layout) -> tuple[CommandRecord, ...]:
     path = layout.done
     if not safe.exists(path):
         return ()
-    found = []
+    records = []
     for line in safe.read_bytes(path, _MOST_BYTES).splitlines():
         with contextlib.suppress(ValueError, WireError, RecursionError):
-            one = read(CommandRecord, json.loads(line))
-            if abs(one.when) <= LATEST:
-                found.append(one)
-    return tuple(found)
+            record = read(CommandRecord, json.loads(line))
+            if abs(record.when) <= LATEST:
+                records.append(record)
+    return tuple(records)

@@ -34,7 +34,7 @@ from rocm_tui.tables.untuned import Untuned, untuned_lists
 
 @dataclass(slots=True)
 class Files:
-    """What was read: the questions of `sources` files, and tables.
+    """The lookups of `sources` files, and the tables.
 
     `unread` has a line for each file in a folder that could not be read.
     """
@@ -46,8 +46,11 @@ class Files:
 
 
 def read_files(paths: Iterable[Path], tables: Iterable[Path] = ()) -> Files:
-    """Logs and untuned lists are what was asked for, tuned tables and folders of them what there
-    is: by their content, but for those named as `tables`. Raises UsageError, CacheUnreadable."""
+    """Read lookups from logs and untuned lists, and tuned tables from tables and folders.
+
+    Their content decides which they are; `tables` are always tables. Raises UsageError and
+    CacheUnreadable.
+    """
     files = Files()
     logs: list[str] = []
     for path in tables:
@@ -82,9 +85,9 @@ def _add_tunings(logs: Sequence[str], asked: Lookups) -> None:
     model.apply(read_sources(logs))
     for row in model.rows():
         best = winner(row.tuning)
-        one = lookups.said_of_product(row.tuning.problem, best.label if best else "")
-        if one is not None and row.tuning.entry is None:
-            asked.add(one)
+        question = lookups.said_of_product(row.tuning.problem, best.label if best else "")
+        if question is not None and row.tuning.entry is None:
+            asked.add(question)
 
 
 def _add_tables(folder: Path, files: Files) -> None:
@@ -108,15 +111,15 @@ class Written:
 def write_untuned(rows: Sequence[Covered], path: Path, force: bool = False) -> list[Written]:
     """A list of what is lacking at `path`; where several tuners or tables need one each, beside it
     under their names. Raises RocmTuiError, NotWritable, OSError."""
-    lists = [one for one in untuned_lists(rows) if one.rows]
-    written = [Written(_place(path, one, len(lists)), one) for one in lists]
-    there = [one.path for one in written if one.path.exists() or one.path.is_symlink()]
+    lists = [untuned for untuned in untuned_lists(rows) if untuned.rows]
+    written = [Written(_place(path, untuned, len(lists)), untuned) for untuned in lists]
+    there = [file.path for file in written if file.path.exists() or file.path.is_symlink()]
     if there and not force:
         raise RocmTuiError(f"{there[0]} exists already; nothing was written (--force replaces it)")
-    for one in written:
-        data = one.untuned.text.encode()
-        _check(one, data)
-        write_atomic(one.path, data)
+    for file in written:
+        data = file.untuned.text.encode()
+        _check(file, data)
+        write_atomic(file.path, data)
     return written
 
 
@@ -137,7 +140,7 @@ def _check(written: Written, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What the beginning of a log missed in tuned tables.
+    """Lookups in the beginning of a log that tuned tables lacked.
 
     `products` are in none of `tables`; `nameless` misses name no product.
     """
@@ -192,11 +195,11 @@ def missed_in(paths: Iterable[str], tables: Iterable[str] = ()) -> list[Missed]:
         for path, asked in asked_by_log.items()
         if path not in given
     ]
-    return [one for one in missed if one.products or one.nameless]
+    return [line for line in missed if line.products or line.nameless]
 
 
 def _missing(path: str) -> Lookups | None:
-    """Return what a log asked for, or None if it reports no miss."""
+    """Return the lookups of a log, or None if it reports no miss."""
     asked = Lookups()
     try:
         read_lookups(Path(path), asked, BEGINNING)

@@ -29,7 +29,7 @@ from backend.pins.leftovers import DAYS, leftovers
 from backend.pins.store import PinStore
 from backend.sharing.mega_cache import (
     Artifact,
-    Hiding,
+    HiddenPin,
     MegaCache,
     Overwriting,
     configurations,
@@ -109,13 +109,13 @@ def gpu_checks() -> Iterator[DoctorCheck]:
         return
     readers.ask()
     end = time.monotonic() + _DRIVER_PATIENCE
-    while any(one.reading is None and not one.why for one in readers.seen()):
+    while any(gpu.reading is None and not gpu.why for gpu in readers.seen()):
         if time.monotonic() > end:
             break
         time.sleep(0.02)
-    for one in readers.seen():
-        value, missing = device_in_words(one)
-        yield DoctorCheck(f"gpu {one.device.label}", "note" if missing else "ok", value, missing)
+    for gpu in readers.seen():
+        value, missing = device_in_words(gpu)
+        yield DoctorCheck(f"gpu {gpu.device.label}", "note" if missing else "ok", value, missing)
     readers.stop()
 
 
@@ -137,10 +137,18 @@ def _torch(layout: Layout, wanted: str | None, patience: float) -> Iterator[Doct
     except RocmTuiError as error:
         yield DoctorCheck("torch", "bad", "does not start", str(error))
         return
+    yield from environment_checks(answer)
+
+
+def environment_checks(answer: Environment) -> Iterator[DoctorCheck]:
+    """Check the torch that answered, its device, and what works with it."""
     runtime = answer.hip or answer.cuda
     kind = "HIP " if answer.hip else "CUDA "
     yield DoctorCheck("torch", "ok", f"{answer.torch}, {kind + runtime if runtime else 'CPU only'}")
     yield _device(answer)
+    for line in answer.recommended:
+        name, _, why = line.partition(": ")
+        yield DoctorCheck("setting", "note", name, why)
     if off := answer.hooks_off:
         advice = "`run` works without recording; `watch` and `pin` work on what torch writes itself"
         yield DoctorCheck("hooks", "note", f"off: {off}", advice)
@@ -207,10 +215,10 @@ def _cache(layout: Layout) -> Iterator[DoctorCheck]:
 def leftover_checks(layout: Layout) -> Iterator[DoctorCheck]:
     """Check for old files that `prune` would remove."""
     with contextlib.suppress(StoreError):  # the cache dir's own check says it
-        found = leftovers(layout, time.time())
-        if found.old:
-            value = f"{len(found.old)} cut off, or not used for {DAYS:g} days, "
-            value += fmt.size(found.size)
+        files = leftovers(layout, time.time())
+        if files.old:
+            value = f"{len(files.old)} cut off, or not used for {DAYS:g} days, "
+            value += fmt.size(files.size)
             yield DoctorCheck("old files", "note", value, "`rocm-tui prune --yes` removes them")
 
 
@@ -223,7 +231,7 @@ def _pins(layout: Layout) -> Iterator[DoctorCheck]:
     yield DoctorCheck("pins", "ok", f"{len(statuses):,}")
     for status in statuses:
         if status.state != "active":
-            advice = "`rocm-tui pins --reconcile`" if status.state == "drifted" else status.detail
+            advice = "`rocm-tui pin --reconcile`" if status.state == "drifted" else status.detail
             yield DoctorCheck("pins", "note", f"{status.pin.id} is {status.state}", advice)
 
 
@@ -290,7 +298,7 @@ class Examined:
     path: str
     checks: list[DoctorCheck]
     mega: MegaCache | None = None
-    hidden: Sequence[Hiding] = ()
+    hidden: Sequence[HiddenPin] = ()
     overwritten: Mapping[str, Overwriting] = field(default_factory=dict)
 
 
@@ -354,15 +362,17 @@ def _overwriting(overwritten: Mapping[str, Overwriting]) -> Iterator[DoctorCheck
         )
 
 
-def _hiding(hidden: Sequence[Hiding]) -> Iterator[DoctorCheck]:
+def _hiding(hidden: Sequence[HiddenPin]) -> Iterator[DoctorCheck]:
     for key, pin in {hiding.pin.key: hiding.pin for hiding in hidden}.items():
         mine = [hiding for hiding in hidden if hiding.pin.key == key]
         surely = [hiding for hiding in mine if hiding.verdict == "other"]
         count = counted(len(surely or mine), "graph")
         value = f"{pin.id} ({brief(pin.label, 40)}) {'is' if surely else 'may be'} hidden"
-        advice = "after loading it, run `rocm-tui pins --reconcile`; or save it again under the pin"
+        advice = "after loading it, run `rocm-tui pin --reconcile`; or save it again under the pin"
         if not surely:
-            advice = "the text does not tell their choice; `rocm-tui verify` does, after loading"
+            advice = (
+                "the text does not name their choice; `rocm-tui verify` finds it, after loading"
+            )
         verdict: Verdict = "bad" if surely else "note"
         yield DoctorCheck(
             "pin", verdict, f"{value} by {count}: {mine[0].artifact.key[:12]}", advice

@@ -3,7 +3,7 @@
 `rocm_tui.search` decides what is tried, kept and believed; this module runs it: the graph's text,
 the tunings, the workers, the clock. The search is kept in `rocm_tui/graphs/ID.improve.json`, which
 is written whole after each step, so that a killed search can go on. A file that does not hold a
-search is refused, and never overwritten unless a person asks for it.
+search is refused, and overwritten only with `--restart`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from backend.cache.autotune import cache_of, cache_paths, measured_ms, walk
+from backend.cache.autotune import cache_paths, read_cache
 from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import Busy, CacheUnreadable
 from backend.model.choice import Choice
-from backend.model.graph import Arm, TrialArm
+from backend.model.graph import Arm, CompileOption, TrialArm, hashes_of, options_of
 from backend.model.origin import device_kind, provider
 from backend.model.problem import TuningKey
 from backend.model.session import Session
@@ -41,9 +41,16 @@ from rocm_tui.actions.pin import (
     pinnable,
     plan_pin,
 )
-from rocm_tui.actions.trial import CAPTURE, GraphTrial, NotTried, text_of
+from rocm_tui.actions.trial import (
+    CAPTURE,
+    CapturedGraph,
+    GraphTrial,
+    NotTried,
+    options_to_try,
+    text_of,
+)
 from rocm_tui.config.settings import config
-from rocm_tui.errors import NoSuchChoice, RocmTuiError
+from rocm_tui.errors import NoSuchChoice, RocmTuiError, TryAgain
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import R, RunJob
@@ -123,6 +130,7 @@ class GraphSearch:
         budget: float | None = None,
         within: float = stats.NEAR,
         restart: bool = False,
+        options: bool = False,
         tell: Callable[[SearchProgress], None] = lambda news: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -133,6 +141,7 @@ class GraphSearch:
         self.budget = config().budgets.improve if budget is None else budget
         self._within = within
         self._restart = restart
+        self._options = options
         self._tell = tell
         self._clock = clock
         self._end = 0.0
@@ -160,7 +169,7 @@ class GraphSearch:
 
     def _begin(self) -> Search:
         """The search that was left, if it is still about the same; else a new one."""
-        fresh = new_search(self._layout, self._graph, self._within)
+        fresh = new_search(self._layout, self._graph, self._within, options=self._options)
         old = None if self._restart else read_search(self._layout, self._graph.id)
         if old is None:
             return fresh
@@ -170,6 +179,8 @@ class GraphSearch:
             self._anew = "its tunings were tuned again since the last search: begun anew"
         elif old.within != fresh.within:
             self._anew = "the last search had another --within: begun anew"
+        elif _options_of(old) != _options_of(fresh):
+            self._anew = "the last search tried other options: begun anew"
         else:
             return old
         return fresh
@@ -228,17 +239,34 @@ def _fresh(run: RunJob) -> RunJob:
     return run_fresh
 
 
-def new_search(layout: Layout, graph: GraphRow, within: float) -> Search:
-    """A search in which nothing was tried yet, the heaviest tuning first. Raises NotTried."""
+def _options_of(search: Search) -> set[CompileOption]:
+    return {option for subject in search.subjects for option in subject.options}
+
+
+def _options_subject(text: CapturedGraph, graph: GraphRow) -> Subject:
+    """Return the subject of a search whose candidates are options of the whole graph."""
+    options = options_to_try(text, graph.graph.device)
+    candidates = tuple(Candidate(option.label, option.label, "option") for option in options)
+    weight = graph.times.ms or 0.0
+    return Subject(
+        "", "", "", "options", weight=weight, candidates=candidates, ready=True, options=options
+    )
+
+
+def new_search(layout: Layout, graph: GraphRow, within: float, *, options: bool = False) -> Search:
+    """Return a search in which nothing was tried yet: Inductor's options, if wanted, then the
+    tunings, the heaviest first. Raises NotTried."""
     text = text_of(layout, graph.id)
     cached = _cached(layout, graph)
     subjects = [
         _subject(graph, held, cached.get(key, {}), within) for key, held in graph.tunings.items()
     ]
+    if options:
+        subjects.append(_options_subject(text, graph))
     if all(subject.unfit for subject in subjects):
         why = subjects[0].unfit if subjects else "it calls no choice of a known tuning"
         raise NotTried(f"nothing can be tried in graph {graph.id}: {why}")
-    subjects.sort(key=lambda subject: -subject.weight)
+    subjects.sort(key=lambda subject: (not subject.options, -subject.weight))
     lines = sorted(f"{key} {sorted(times.items())}" for key, times in cached.items())
     digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
     return Search(
@@ -255,15 +283,9 @@ def _cached(layout: Layout, graph: GraphRow) -> dict[TuningKey, dict[str, float]
     paths = [path for path in cache_paths(layout) if system in (None, path.name)]
     cached: dict[TuningKey, dict[str, float]] = {}
     for path in paths:
-        try:
-            cache = cache_of(path, safe.load_json(path, safe.read_bytes(path)))
-        except CacheUnreadable:
-            continue
-        for op, inputs, precision, timings in walk(cache):
-            key = TuningKey(op, inputs, precision)
-            if key in graph.tunings:
-                numbers = {h: ms for h, ms in timings.items() if isinstance(ms, (int, float))}
-                cached[key] = {hash: measured_ms(ms) for hash, ms in numbers.items()}
+        with contextlib.suppress(CacheUnreadable):
+            entries = read_cache(path).entries.items()
+            cached |= {key: dict(times) for key, times in entries if key in graph.tunings}
     return cached
 
 
@@ -277,14 +299,14 @@ def _subject(
     tuning = row.tuning
     current = _current(tuning, cached)
     if current is None or current.hash is None:
-        return replace(subject, unfit="no choice of it has a time")
+        return replace(subject, unfit="none of its choices has a time")
     weight = use.count * (stats.time_ms(tuning, current) or 0.0)
     if held.share is not None and graph.times.ms:
         weight = held.share * graph.times.ms
     taken = Candidate(current.hash, current.label, provider(current) or "")
     subject = replace(subject, weight=weight, current=taken)
     if len(to_measure(tuning, within)) < 2:
-        return replace(subject, unfit="no other choice of it has a time")
+        return replace(subject, unfit="none of its other choices has a time")
     if is_known(tuning, taken.hash, within, cold=device_kind(tuning) not in (None, "cpu")):
         return with_candidates(subject, tuning, tuning.measured, within)
     return subject
@@ -292,8 +314,8 @@ def _subject(
 
 def _current(tuning: Tuning, cached: Mapping[str, float]) -> Choice | None:
     """Return the choice that Inductor takes without pins: the fastest one of its cache."""
-    known = [(ms, hash) for hash, ms in cached.items() if isfinite(ms)]
-    fastest = min(known)[1] if known else None
+    timed = [(ms, hash) for hash, ms in cached.items() if isfinite(ms)]
+    fastest = min(timed)[1] if timed else None
     choices = [choice for choice in tuning.choices if choice.hash == fastest]
     return choices[0] if fastest and choices else stats.winner(tuning)
 
@@ -319,20 +341,20 @@ def proposals(search: Search) -> tuple[PinProposal, ...]:
 
 def proposals_of(search: Search, arm: Arm) -> tuple[PinProposal, ...]:
     """The choices of an arm, the heaviest tuning first."""
-    wanted = {swap.key: swap.hash for swap in arm}
-    found = []
+    wanted = hashes_of(arm)
+    proposed = []
     for subject in search.subjects:
         candidate = subject.candidate(wanted.get(subject.key, ""))
         if candidate is not None:
-            found.append(PinProposal(subject, candidate, last_said(search, subject, candidate)))
-    return tuple(found)
+            proposed.append(PinProposal(subject, candidate, last_said(search, subject, candidate)))
+    return tuple(proposed)
 
 
 def plan_proposals(
     wanted: Sequence[PinProposal], rows: Rows, sessions: Mapping[str, Session], layout: Layout
 ) -> list[tuple[Pinnable, PinPlan]]:
     """Plan each pin, changing nothing. Raises NotPinnable, NoSuchChoice and StoreErrors."""
-    found = []
+    planned = []
     for proposal in wanted:
         row = rows.get(proposal.subject.key)
         if row is None:
@@ -341,8 +363,8 @@ def plan_proposals(
         if choice is None:
             raise NoSuchChoice(f"tuning {row.id} has {proposal.candidate.name} no more")
         pin = pinnable(row, choice, sessions)
-        found.append((pin, plan_pin(pin, layout)))
-    return found
+        planned.append((pin, plan_pin(pin, layout)))
+    return planned
 
 
 def pin_proposals(
@@ -364,15 +386,18 @@ class SearchUnreadable(RocmTuiError):
     """The file of a search does not hold one; one line says why."""
 
 
-class AlreadyRunning(RocmTuiError):
+class AlreadyRunning(TryAgain):
     """Another process searches for the same graph."""
+
+
+_SEARCH = ".improve.json"
 
 
 def search_path(layout: Layout, graph: str) -> Path:
     """Raises SearchUnreadable for what is no graph's id."""
     if not (graph.isascii() and graph.isalnum()):
         raise SearchUnreadable("that is no id of a graph")
-    return layout.graphs / f"{graph}.improve.json"
+    return layout.graphs / f"{graph}{_SEARCH}"
 
 
 @contextlib.contextmanager
@@ -402,6 +427,19 @@ def read_search(layout: Layout, graph: str) -> Search | None:
     if search.version != VERSION or search.graph != graph or not _sound(search):
         raise SearchUnreadable(f"{path} does not hold a search of graph {graph}; {advice}")
     return search
+
+
+def confirmed_options(layout: Layout) -> dict[CompileOption, list[str]]:
+    """Return the options that searches confirmed, and for which graphs. An unreadable search
+    confirms nothing."""
+    confirmed: dict[CompileOption, list[str]] = {}
+    for path in sorted(layout.graphs.glob(f"*{_SEARCH}")):
+        with contextlib.suppress(SearchUnreadable):
+            search = read_search(layout, path.name.removesuffix(_SEARCH))
+            if search is not None and (gain := result_of(search)) is not None:
+                for option in options_of(gain.arm):
+                    confirmed.setdefault(option, []).append(search.graph)
+    return confirmed
 
 
 def _sound(search: Search) -> bool:

@@ -45,8 +45,8 @@ def lint_files(
                 rows.append(len(table.entries))
                 yield table
 
-    found = lint(counted(), Given(device, versions), only, without, each=each)
-    return Linted(found, len(rows), sum(rows), device)
+    findings = lint(counted(), Given(device, versions), only, without, each=each)
+    return Linted(findings, len(rows), sum(rows), device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ async def lint_tables(tables: Sequence[Table]) -> Checked:
     device, cancelled = device_here(), Event()
 
     def check() -> RowFindings:
-        found = found_in(_until(cancelled, checked), Given(device), each=True)
-        return findings_by_row(_until(cancelled, found))
+        findings = found_in(_until(cancelled, checked), Given(device), each=True)
+        return findings_by_row(_until(cancelled, findings))
 
     try:
         marks = await asyncio.to_thread(check)
@@ -111,11 +111,11 @@ def _damaged(error: CacheUnreadable) -> Table:
 def device_here(nodes: Path = _KFD) -> TableDevice | None:
     """Return this machine's GPU; None if there is none, or if its GPUs differ."""
     try:
-        found = {_device_of((node / "properties").read_text()) for node in nodes.iterdir()}
+        devices = {_device_of((node / "properties").read_text()) for node in nodes.iterdir()}
     except (OSError, ValueError):
         return None
-    found.discard(None)
-    return found.pop() if len(found) == 1 else None
+    devices.discard(None)
+    return devices.pop() if len(devices) == 1 else None
 
 
 def _device_of(properties: str) -> TableDevice | None:

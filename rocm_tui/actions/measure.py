@@ -1,7 +1,7 @@
 """Choose which choices to measure again, and run the worker's job; measure a device's peak.
 
-A measured peak is kept only while the program runs: it takes two seconds to measure again, and a
-file of it would be believed long after the machine has changed.
+A measured peak is kept only while the program runs: measuring again takes two seconds, and a file
+would be believed long after the machine has changed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def measure_job(
         caches=caches,
         rounds=rounds,
         threads=tuning.threads,
-        options=tuning.told,
+        options=tuning.options_text,
     )
 
 
@@ -116,6 +116,7 @@ class Measuring:
         """Raises what `measure_job` raises."""
         self._run = run
         self._job = measure_job(tuning, choices, budget=budget, caches=caches, rounds=rounds)
+        self.budget = self._job.budget
         self._names = {choice.hash or "": choice.label for choice in choices}
         self._broken: dict[str, str] = {}
         self._settled = False
@@ -247,12 +248,12 @@ class Suspects:
 
     @property
     def seconds(self) -> float:
-        """About how long it takes."""
+        """The approximate duration."""
         return SECONDS_EACH * len(self.suspects)
 
     @property
     def missing(self) -> str:
-        """A sentence about those that cannot be measured; empty if there are none."""
+        """A sentence about suspects that cannot be measured; empty if there are none."""
         if not self.others:
             return ""
         suspects = counted(self.others, "suspect is", "suspects are")
@@ -281,8 +282,8 @@ def find_suspects(rows: Iterable[Row], share: Callable[[Row], float] = time_of) 
 def _suspect_choices(row: Row) -> tuple[Choice, ...]:
     """Raises RocmTuiError for what cannot be measured."""
     row_of_op = OPS.get(row.tuning.op)
-    told = problem_of(row.tuning).told
-    if not told and (row_of_op is None or not row_of_op.buildable):
+    extra = problem_of(row.tuning).options_text
+    if not extra and (row_of_op is None or not row_of_op.buildable):
         raise RocmTuiError(f"{row.tuning.op} cannot be made again")
     tuning, near = row.tuning, choices_to_measure(row)
     timed = [choice for choice in stats.ranked(tuning) if choice.hash is not None]
@@ -293,4 +294,4 @@ def _suspect_choices(row: Row) -> tuple[Choice, ...]:
 
 
 MOST_BLURRED = 8
-"""Of choices that whole ticks cannot tell from the best, so many are measured."""
+"""The most choices to measure whose times are too coarse to compare with the best."""

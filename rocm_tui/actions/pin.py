@@ -150,6 +150,8 @@ def next_step_back(layout: Layout) -> Undo | None:
 
 
 def step_back(layout: Layout, step: Undo) -> list[PinReport]:
-    """Undo this step, all of it or nothing. Raises StoreError, also if it is no longer the next
-    step."""
+    """Undo the whole step, or nothing.
+
+    Raises StoreError, also if it is no longer the next step.
+    """
     return undo(layout, step)

@@ -1,4 +1,4 @@
-"""Are the pins of a graph worth it? Stock processes with them and without, in turn.
+"""Are the pins of a graph worth it? Stock processes with and without them, alternately.
 
 Each process compiles the captured graph as a program does that knows nothing of us: with the
 person's cache dir and its pins, or with a copy of its tunings in which nothing is pinned. The order

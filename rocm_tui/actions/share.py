@@ -137,18 +137,18 @@ def _flex_choice(tuning: Tuning, choice: Choice) -> FlexChoice:
 def _flex_pin(record: PinRecord, choices: Sequence[Choice]) -> FlexChoice:
     """A pin may know what no source does any more, and a source what the pin does not."""
     same = [each for each in choices if each.hash in record.hashes]
-    known = next((each for each in same if each.config), None)
+    recorded = next((each for each in same if each.config), None)
     shapes, dtypes = operands(record.inputs)
     return FlexChoice(
         id=record.pin.id,
         op=record.op,
         hash=record.hash,
         label=record.label or record.hash,
-        config=record.config or (known.config if known else {}),
+        config=record.config or (recorded.config if recorded else {}),
         rivals=tuple(each.config for each in choices if each.hash not in record.hashes),
         shapes=shapes,
         dtypes=dtypes,
-        ms=known.ms if known else None,
+        ms=recorded.ms if recorded else None,
     )
 
 
@@ -166,8 +166,8 @@ class _Origins:
         sessions = [row.tuning.session for row in self._model.rows() if row.id == id]
         tuned_by = next((session for session in sessions if session), None)
         system = self._systems.get(system_hash, {})
-        known = machine_of(system_hash, system, self._model.sessions.values(), tuned_by)
-        return known if known.arch else completed(known, self._ask())
+        machine = machine_of(system_hash, system, self._model.sessions.values(), tuned_by)
+        return machine if machine.arch else completed(machine, self._ask())
 
     def config(self, id: str, hashes: Collection[str]) -> dict[str, str]:
         """Return the configuration of a choice, if a session or a log has it.
@@ -234,7 +234,7 @@ class ImportCutShort(RocmTuiError):
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """What an import would do: a step for each pin, and how the machines differ from this one."""
+    """The plan of an import: a step for each pin, and how its machines differ from this one."""
 
     share: PinExport
     here: Machine
@@ -272,7 +272,7 @@ def plan_import(
     if origins:
         here = machine_here(asdict(_ask_worker(layout, python)))
         if here.system_hash is None:
-            raise JobFailed("torch does not tell the name of this machine's cache file")
+            raise JobFailed("torch does not name this machine's cache file")
     real = [Path(os.path.realpath(table)) for table in tables]
     return ImportPlan(
         share=share,
@@ -289,8 +289,8 @@ def _pins_of(share: PinExport, ids: Sequence[str]) -> list[SharedPin]:
         matches = {pin.id for pin in share.pins if id and pin.id.startswith(id.lower())}
         if len(matches) != 1:
             what = "begins several ids of the file" if matches else "is no id of the file"
-            known = ", ".join(sorted({pin.id for pin in share.pins})[:10])
-            raise NoSuchTuning(f"{id!r} {what}; it has {known or 'no pins'}")
+            present = ", ".join(sorted({pin.id for pin in share.pins})[:10])
+            raise NoSuchTuning(f"{id!r} {what}; it has {present or 'no pins'}")
         wanted |= matches
     return [pin for pin in share.pins if not ids or pin.id in wanted]
 

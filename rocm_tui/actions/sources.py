@@ -28,7 +28,7 @@ from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.records import Seen, Unread, uid_of
 from rocm_tui.session.attachments import with_torch
 from rocm_tui.session.find import find_row
-from rocm_tui.session.graph_rows import GraphRow, graph_rows, tell_graphs
+from rocm_tui.session.graph_rows import GraphRow, described_graphs, graph_rows
 from rocm_tui.session.history import History, Versions, cache_files, history, system_versions
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.sessions import NoSuchSession, find_sessions, hint, required_sessions
@@ -42,7 +42,7 @@ def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = 
     """
     model = Model()
     model.apply(read_sources([*with_tunings(paths, layout.root), *also]))
-    model.apply(tell_graphs(model, layout))
+    model.apply(described_graphs(model, layout))
     require_read(model, also)
     try:
         model.set_pins(with_torch(PinStore(layout).status(), model.sessions))
@@ -105,9 +105,9 @@ def load_named(layout: Layout, texts: Sequence[str]) -> tuple[Model, list[Row], 
     model = load_model(layout, [root, *paths])
     ids: set[str] = set()
     for text in others:
-        found = find_sessions(model.sessions.values(), text)
-        if found:
-            ids.update(found)
+        matching = find_sessions(model.sessions.values(), text)
+        if matching:
+            ids.update(matching)
         elif near := hint(model.sessions.values(), text):
             raise NoSuchSession(f"{text!r} is no file, and no session of {root} begins so{near}")
         else:
@@ -134,12 +134,12 @@ def known_graphs(layout: Layout, sources: Sequence[str] = ()) -> list[GraphRow]:
 
 
 def read_part(
-    layout: Layout, name: str, text: str, also: Sequence[str]
+    layout: Layout, text: str, also: Sequence[str], name: str = ""
 ) -> tuple[TuningSet, Sequence[Fault]]:
     """Load one part of a comparison, and what could not be read.
 
-    `text` is a source or a session of the cache dir, `name` is what the person calls this part: `A`
-    or `B`. Raises NoSuchSession for a text that is neither, NoSuchSource for a source that cannot
+    `text` is a source or a session of the cache dir, `name` precedes an error: `A: ` or `B: `.
+    Raises NoSuchSession for a text that is neither, NoSuchSource for a source that cannot
     be read, and ShareInvalid.
     """
     if text == "-" or Path(text).exists():
@@ -151,7 +151,7 @@ def read_part(
     try:
         ids = required_sessions(model.sessions.values(), text, str(layout.root))
     except NoSuchSession as error:
-        raise NoSuchSession(f"{name}: {error}") from None
+        raise NoSuchSession(f"{name}{error}") from None
     return of_sessions(text, ids, model), model.problems
 
 
@@ -232,11 +232,11 @@ def _tuning(pin: SharedPin, precision: str, source: str) -> Tuning:
 
 def _choice(pin: SharedPin, hash_: str, ms: float) -> Choice:
     failed = not isfinite(ms)
-    known = Choice(hash=clean_hash(hash_), ms=None if failed else ms, failed=failed)
+    bare = Choice(hash=clean_hash(hash_), ms=None if failed else ms, failed=failed)
     if hash_ != pin.hash:
-        return known
+        return bare
     identity = clean_hash(pin.variants["0"]) if "0" in pin.variants else None
-    return replace(known, name=clean(pin.label), identity=identity)
+    return replace(bare, name=clean(pin.label), identity=identity)
 
 
 # The history of a problem.
@@ -244,7 +244,7 @@ def _choice(pin: SharedPin, hash_: str, ms: float) -> Choice:
 
 @dataclass(frozen=True, slots=True)
 class HistoryFiles:
-    """What other files than the sources add to a history: pins, and systems by their hash."""
+    """Return the parts of a history from other files: pins, and systems by their hash."""
 
     pins: tuple[HistoryEntry, ...] = ()
     versions: Mapping[str, Versions] = field(default_factory=dict)

@@ -36,9 +36,9 @@ from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.tables.collection import TableCollection, TableRow
 
 SUFFIXES = (".csv", ".json", ".txt", ".config", ".db", ".udb")
-"""Of the files that are looked at in a folder."""
+"""The files that are read in a folder."""
 MOST_FILES = 20_000
-"""Of a folder."""
+"""The most files of a folder."""
 Unread = Callable[[CacheUnreadable], Table | None]
 """Handles what cannot be read: returns a table for it, or raises."""
 
@@ -79,14 +79,14 @@ def _files(folder: Path, unread: Unread) -> list[Path]:
     def refused(error: OSError) -> None:
         unread(CacheUnreadable(f"cannot read {error.filename}: {error.strerror}"))
 
-    found: list[Path] = []
+    files: list[Path] = []
     for root, folders, names in os.walk(folder, onerror=refused):
         folders.sort()
         paths = (Path(root, name) for name in sorted(names) if name.endswith(SUFFIXES))
-        found += filter(_may_be_file, paths)
-        if len(found) > MOST_FILES:
+        files += filter(_may_be_file, paths)
+        if len(files) > MOST_FILES:
             raise UsageError(f"{folder} has more than {MOST_FILES:,} files; name a folder below it")
-    return found
+    return files
 
 
 def _may_be_file(path: Path) -> bool:
@@ -98,7 +98,7 @@ def _may_be_file(path: Path) -> bool:
 
 
 MOST_SCREEN_BYTES = 1 << 30
-"""Of all files together: as much is held in memory."""
+"""The most bytes of all files together, which are held in memory."""
 
 
 Stamp = tuple[int, int, int, int]
@@ -119,27 +119,33 @@ class LoadedTables:
     def changed_since(self, before: LoadedTables) -> frozenset[str]:
         """The files whose bytes are others than those read `before`, and those read only once."""
         ours, theirs = (
-            {table.path: table for table in one.collection.tables} for one in (self, before)
+            {table.path: table for table in tables.collection.tables} for tables in (self, before)
         )
         paths = ours.keys() | theirs.keys()
         return frozenset(path for path in paths if ours.get(path) is not theirs.get(path))
 
 
 def tables_among(sources: Iterable[SourceStatus]) -> list[str]:
-    """The paths of those that are tables."""
+    """Return the paths of the sources that are tables."""
     return [s.path for s in sources if s.format in NAMES]
 
 
 def load_tables(paths: Iterable[str], before: LoadedTables | None = None) -> LoadedTables:
-    """Read them whole; those that are as they were `before` are not read again, and whose bytes are
-    the same is the same table. A million entries take a second or two."""
+    """Read tables as a whole; unchanged files are taken from `before`.
+
+    A file with the same bytes keeps its table object. A million entries take a second or two.
+    """
     earlier = before or LoadedTables(TableCollection(()))
-    known = {table.path: table for table in earlier.collection.tables}
+    earlier_tables = {table.path: table for table in earlier.collection.tables}
     paths = tuple(paths)
     now = stamps_of(paths)
-    kept = {path: known[path] for path in known if earlier.stamps.get(path) == now.get(path)}
+    kept = {
+        path: earlier_tables[path]
+        for path in earlier_tables
+        if earlier.stamps.get(path) == now.get(path)
+    }
     tables, left_out = tables_within(MOST_SCREEN_BYTES, paths, kept)
-    same = (known.get(table.path, table) for table in tables)
+    same = (earlier_tables.get(table.path, table) for table in tables)
     tables = [
         old if old.data == table.data else table for old, table in zip(same, tables, strict=True)
     ]
@@ -171,7 +177,7 @@ def values_in_words(table: Table, entry: Entry) -> str:
 
 
 _SHOWN_VALUES = 3
-"""Of a long row: the first ones name the kernel."""
+"""The most characters of a long row; the first ones name the kernel."""
 
 
 def row_of(tuning: Tuning) -> TableRow | None:
@@ -207,24 +213,24 @@ class Solution:
 
 def is_place(text: str) -> bool:
     """Whether a person means a row by `FILE:LINE`."""
-    found = _PLACE.fullmatch(text)
-    return found is not None and Path(found[1]).is_file()
+    match = _PLACE.fullmatch(text)
+    return match is not None and Path(match[1]).is_file()
 
 
 def row_at(text: str) -> TableRow:
     """The entry on the line of `FILE:LINE`. Raises NoSuchTuning and StoreErrors."""
-    found = _PLACE.fullmatch(text)
-    if found is None:
+    match = _PLACE.fullmatch(text)
+    if match is None:
         raise NoSuchTuning(f"{text!r} is no place in a table; it is written FILE:LINE")
-    path = Path(os.path.realpath(found[1]))
-    table, line = read_table(path), int(found[2])
+    path = Path(os.path.realpath(match[1]))
+    table, line = read_table(path), int(match[2])
     entry = table.at_line(line)
     if entry is None:
-        raise NoSuchTuning(_none_at(table, line, found[1]))
+        raise NoSuchTuning(_none_at(table, line, match[1]))
     meant = entry_of(table, entry_key(table.tuner, entry))
     if meant is not None and meant.line != line:
         raise NoSuchTuning(
-            f"line {line} of {found[1]} says again what line {meant.line} says, which is taken"
+            f"line {line} of {match[1]} says again what line {meant.line} says, which is taken"
         )
     return TableRow(table, entry)
 
@@ -243,7 +249,7 @@ def pins_at(pins: Sequence[Pin], text: str) -> list[Pin]:
     key, system = _key_of(row), table_system(Path(row.table.path))
     meant = [pin for pin in pins if (pin.key, pin.system_hash) == (key, system)]
     if not meant:
-        raise NoSuchTuning(f"{row.place} is not pinned; `rocm-tui pins` prints what is")
+        raise NoSuchTuning(f"{row.place} is not pinned; `rocm-tui pin` lists the pins")
     return meant
 
 

@@ -21,13 +21,15 @@ from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, StoreError
 from backend.measure.trial import ERROR, across_processes
 from backend.model.choice import Choice
-from backend.model.graph import Arm, Swap, Trial, TrialArm
+from backend.model.graph import Arm, CompileOption, Swap, Trial, TrialArm
+from backend.wire.captured import HeadInvalid, head_of
 from backend.wire.jobs import TrialJob, TrialResult
 from rocm_tui.config.settings import config
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob, try_modes, without_broken
+from rocm_tui.search.options import worth_trying
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, find_graph
 from rocm_tui.session.model import Row
@@ -128,9 +130,9 @@ def accept(layout: Layout, text: CapturedGraph) -> None:
     safe.make_folder(layout.root, path.parent)
     safe.check_file(layout.root, path)
     with safe.locked(layout.root, path):
-        known = {**_accepted(layout), text.digest: time.time()}
-        newest = sorted(known, key=lambda digest: known[digest])[-MOST_ACCEPTED:]
-        document = {"accepted": {digest: known[digest] for digest in newest}}
+        accepted = {**_accepted(layout), text.digest: time.time()}
+        newest = sorted(accepted, key=lambda digest: accepted[digest])[-MOST_ACCEPTED:]
+        document = {"accepted": {digest: accepted[digest] for digest in newest}}
         safe.write_atomic(path, json.dumps(document, indent=1).encode())
 
 
@@ -161,8 +163,11 @@ UNASKED = 3
 
 
 def choices_to_try(row: Row, wanted: Sequence[Choice] = ()) -> Sequence[Choice]:
-    """The choices that a person named or marked; else those that may beat what Inductor takes: the
-    pinned one, the best as measured, the second, ATen's best. Raises NotTried for none."""
+    """Return the choices that a person named or marked, else the ones that may beat Inductor's.
+
+    These are the pinned choice, the best by measurement, the second, and ATen's best. Raises
+    NotTried if there are none.
+    """
     if wanted:
         return wanted
     tuning, timed = row.tuning, stats.ranked(row.tuning)
@@ -175,6 +180,16 @@ def choices_to_try(row: Row, wanted: Sequence[Choice] = ()) -> Sequence[Choice]:
     if not unique:
         raise NotTried(f"tuning {row.id} has no other choice to try than the one Inductor takes")
     return unique[:UNASKED]
+
+
+def options_to_try(text: CapturedGraph, device: str | None) -> tuple[CompileOption, ...]:
+    """Return the options that often help on this device, except the ones the program has set."""
+    try:
+        config = head_of(text.data.decode(errors="replace")).config
+    except HeadInvalid:
+        config = {}
+    program = [CompileOption(name, str(value)) for name, value in config.items()]
+    return worth_trying(device, program)
 
 
 def swap_of(row: Row, choice: Choice) -> Swap:
@@ -194,9 +209,9 @@ def arms_for(
 ) -> tuple[Arm, ...]:
     """The baseline, and one arm for each choice of a tuning that these graphs contain. Raises
     NotTried and NoSuchChoice."""
-    for one in graph_rows:
-        if row.tuning.key not in one.tunings:
-            raise NotTried(f"graph {one.id} does not contain tuning {row.id}")
+    for graph in graph_rows:
+        if row.tuning.key not in graph.tunings:
+            raise NotTried(f"graph {graph.id} does not contain tuning {row.id}")
     return (BASELINE, *((swap_of(row, choice),) for choice in choices))
 
 
@@ -233,6 +248,7 @@ class GraphTrial:
             threads=threads,
             stock=stock,
         )
+        self.budget = self._job.budget
         self._broken: dict[Arm, str] = {}
         self._settled = False
 
@@ -273,7 +289,7 @@ class GraphTrial:
         arms = [
             arm
             for arm in self._arms[1:]
-            if arm not in self._broken and any(swap.hash == error.blamed for swap in arm)
+            if arm not in self._broken and any(change.identity == error.blamed for change in arm)
         ]
         if error.blamed is None or not arms:
             raise error
@@ -292,9 +308,9 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
     if not trials:
         raise ValueError("no trials to combine")
     last = trials[-1]
-    failed = {arm.swaps: arm for one in trials for arm in one.arms if arm.failed}
+    failed = {arm.swaps: arm for trial in trials for arm in trial.arms if arm.failed}
     alive = [arm for arm in last.arms if arm.swaps not in failed]
-    by_process = [{arm.swaps: arm for arm in one.arms} for one in trials]
+    by_process = [{arm.swaps: arm for arm in trial.arms} for trial in trials]
     # A process in which others took the CPU all the time knows nothing, and is left out.
     knowing = [its for its in by_process if all(isfinite(_half(its[a.swaps])) for a in alive)]
     by_process = knowing or by_process
@@ -322,12 +338,12 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
         )
     )
     # Of each kind of trouble (`busy neighbour: ...`) what the last process says is enough.
-    sentences = {text.partition(":")[0]: text for one in trials for text in one.trouble}
+    sentences = {text.partition(":")[0]: text for trial in trials for text in trial.trouble}
     return replace(
         last,
         arms=(*arms, *failed.values()),
-        rounds=sum(one.rounds for one in trials),
-        seconds=sum(one.seconds for one in trials),
+        rounds=sum(trial.rounds for trial in trials),
+        seconds=sum(trial.seconds for trial in trials),
         trouble=tuple(sentences.values()),
     )
 

@@ -1,4 +1,5 @@
 """Run a person's own program with its pins and without, alternately: is it faster with them?
+Or with one tuned table and with another, see `trial_tables`.
 
 Each side has a private cache dir: the autotune caches with the pins as they are, and the same
 caches without. So nothing of the person's changes, and both sides compile for themselves, in a
@@ -7,7 +8,7 @@ statistics, since a process may be slower all its life.
 
 Pins of Inductor's own kernels hold on each torch where our hooks are, and nowhere else, so both
 sides run under the hooks. A pin of `@triton.autotune` is a file of Triton's cache: the side with
-the pins has a copy of it, the other has none and tunes the kernel itself.
+the pins has a copy, the other has none and tunes the kernel itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -47,11 +49,20 @@ from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.pins.file import PinFile, PinRecord, read_pin_file
 from backend.pins.holders import kernel_file_of
 from rocm_tui.actions.trial import NotTried
+from rocm_tui.actions.trial_tables import TableSides, read_tables
 from rocm_tui.config.settings import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.program import SIDES, Ended, ProgramRun, ProgramTrial, Side, run_program
+from rocm_tui.jobs.program import (
+    SIDES,
+    Ended,
+    ProgramRun,
+    ProgramTrial,
+    Side,
+    TableUse,
+    run_program,
+)
 from rocm_tui.jobs.run import keep_log
 from rocm_tui.launch.run import run_id
 
@@ -99,32 +110,47 @@ def try_program(
     layout: Layout,
     steps: Steps,
     *,
+    tables: Sequence[Path] = (),
     pairs: int | None = None,
     budget: float | None = None,
     error: float = ERROR,
     env: Mapping[str, str] = os.environ,
-    begun: Callable[[int, Side], None] = lambda pair, side: None,
+    begun: Callable[[int, str], None] = lambda pair, label: None,
     tell: Tell = lambda run: None,
 ) -> ProgramTrial:
-    """So many `pairs`, else until it is clear or the budget is spent.
+    """Run `pairs` of runs, or until the result is clear or the budget is spent.
 
-    Raises NotTried where nothing is pinned, or a run ended badly or had no steps; StoreErrors.
+    One of `tables` is compared with none, two with each other; without them, the pins are tried.
+    Raises NotTried where nothing is pinned, or a run ended badly or had no steps; UsageError for
+    tables that cannot be compared; StoreErrors.
     """
     pins = read_pin_file(layout.pins)
-    if not pins.pins:
+    compared = read_tables(tables) if tables else None
+    if compared is None and not pins.pins:
         raise NotTried("nothing is pinned, so the program would be compared with itself")
+    with _private_layouts(layout) as layouts:
+        sides: _PinSides | TableSides
+        if compared is None:
+            copy_unpinned(layout, layouts["without"])
+            copy_pinned(layout, layouts["with"])
+            sides = _PinSides(layouts, pinned_kernels(pins))
+        else:
+            for private in layouts.values():
+                copy_pinned(layout, private)
+            sides = TableSides(compared, layouts)
+        runner = _Runner(command, layout, layouts, steps, sides, env, begun, tell)
+        budget = config().budgets.program if budget is None else budget
+        return runner.until_clear(pairs, budget, error)
+
+
+@contextmanager
+def _private_layouts(layout: Layout) -> Iterator[dict[Side, Layout]]:
+    """Yield a private cache dir for each side, removed afterwards."""
     here = _ours()
     _remove_left(layout, here)
     folder = Layout(layout.graphs / f"{here}{os.getpid()}-{secrets.token_hex(4)}")
-    layouts = {side: Layout(folder.root / side) for side in SIDES}
     try:
-        copy_unpinned(layout, layouts["without"])
-        copy_pinned(layout, layouts["with"])
-        kernels = pinned_kernels(pins)
-        copy_times(kernels, layouts["with"])
-        runner = _Runner(command, layout, layouts, steps, kernels, env, begun, tell)
-        budget = config().budgets.program if budget is None else budget
-        return runner.until_clear(pairs, budget, error)
+        yield {side: Layout(folder.root / side) for side in SIDES}
     finally:
         discard(layout, folder)
 
@@ -143,6 +169,47 @@ def _remove_left(layout: Layout, begin: str) -> None:
             discard(layout, Layout(path))
 
 
+class _PinSides:
+    """A side without the pins, and one with them."""
+
+    labels: Mapping[Side, str] = {"without": "without the pins", "with": "with the pins"}
+    tables: tuple[TableUse, ...] = ()
+
+    def __init__(self, layouts: Mapping[Side, Layout], kernels: Sequence[PinRecord]) -> None:
+        self._layouts = layouts
+        self._kernels = kernels
+        self.hooks = bool(kernels)
+        copy_times(kernels, layouts["with"])
+
+    def environment(self, side: Side, pair: int) -> Mapping[str, str | None]:
+        return environment(self._kernels, self._layouts[side])
+
+    def hear(self, side: Side, pair: int, line: str) -> None:
+        pass
+
+    def doubts(self, code: Mapping[Side, frozenset[bytes]]) -> tuple[str, ...]:
+        triton = any(record.op == TRITON for record in self._kernels)
+        if not any(code.values()) and not triton:
+            return (
+                "The program compiled nothing in the cache dir that it was given: it may have its "
+                "own, and then both sides are the same.",
+            )
+        if self._kernels:
+            return tuple(
+                plain(
+                    f"The pinned {record.label} of {record.op} {record.inputs} was not launched on "
+                    "the side with the pins."
+                )
+                for record in not_launched(self._kernels, self._layouts["with"])[:SHOWN]
+            )
+        if code["with"] == code["without"]:
+            return (
+                "The pins change nothing in what the program compiles: both sides run the same "
+                "code.",
+            )
+        return ()
+
+
 class _Runner:
     def __init__(
         self,
@@ -150,16 +217,16 @@ class _Runner:
         layout: Layout,
         layouts: Mapping[Side, Layout],
         steps: Steps,
-        kernels: Sequence[PinRecord],
+        sides: _PinSides | TableSides,
         env: Mapping[str, str],
-        begun: Callable[[int, Side], None],
+        begun: Callable[[int, str], None],
         tell: Tell,
     ) -> None:
         self._command = tuple(command)
         self._layout = layout
         self._layouts = layouts
         self._steps = steps
-        self._kernels = kernels
+        self._sides = sides
         self._env = env
         self._begun = begun
         self._tell = tell
@@ -169,7 +236,9 @@ class _Runner:
     def until_clear(self, pairs: int | None, budget: float, error: float) -> ProgramTrial:
         for side in SIDES:
             self._run(0, side)
-        trouble = self._doubts()
+        trouble = self._sides.doubts({side: code_of(self._layouts[side]) for side in SIDES})
+        if pairs is None and any(use.unseen for use in self._sides.tables):
+            pairs = 1  # no number of pairs gives a verdict
         looks = (pairs,) if pairs is not None else schedule(LOOKS, LEAST_PROCESSES)
         began = time.monotonic()
         values: list[dict[int, float]] = []
@@ -185,7 +254,8 @@ class _Runner:
                 break
         seconds = time.monotonic() - began
         runs = tuple(self._runs)
-        return ProgramTrial(self._command, runs, standings, len(values), seconds, trouble)
+        tables = self._sides.tables
+        return ProgramTrial(self._command, runs, standings, len(values), seconds, trouble, tables)
 
     def _pair(self, pair: int) -> dict[int, float]:
         order = list(SIDES)
@@ -195,12 +265,13 @@ class _Runner:
 
     def _run(self, pair: int, side: Side) -> ProgramRun:
         """Raises NotTried."""
-        self._begun(pair, side)
+        self._begun(pair, self._sides.labels[side])
         private = self._layouts[side]
         env = {**unhooked(self._env), "TORCHINDUCTOR_CACHE_DIR": str(private.root)}
-        env |= environment(self._kernels, private)
+        given = {**env, **self._sides.environment(side, pair)}
+        env = {name: value for name, value in given.items() if value is not None}
         run = run_id()
-        if self._steps.graph is not None or self._kernels:
+        if self._steps.graph is not None or self._sides.hooks:
             forbidden = hooks_forbidden(env)
             if forbidden:
                 raise NotTried(forbidden)
@@ -208,6 +279,7 @@ class _Runner:
         marks: list[float] = []
 
         def hear(line: str, when: float) -> None:
+            self._sides.hear(side, pair, line)
             if self._steps.marker is not None and self._steps.marker.search(line):
                 marks.append(when)
 
@@ -221,7 +293,7 @@ class _Runner:
             ms, count = self._between(marks, side, ended)
         else:
             ms, count = self._calls(private, run, self._steps.graph, side, ended)
-        done = ProgramRun(pair, side, ms, count, ended.seconds)
+        done = ProgramRun(pair, side, self._sides.labels[side], ms, count, ended.seconds)
         self._runs.append(done)
         self._tell(done)
         return done
@@ -267,31 +339,7 @@ class _Runner:
         last = [plain(line, 200) for line in ended.lines if line.strip()][-SHOWN:]
         said = f": {' | '.join(last)}" if last else ""
         where = f"; the end of its output: {path}" if path else ""
-        return NotTried(plain(f"the program {side} the pins {what}{said}{where}"))
-
-    def _doubts(self) -> tuple[str, ...]:
-        """Return what is doubtful in the private caches after both sides have compiled."""
-        code = {side: code_of(private) for side, private in self._layouts.items()}
-        triton = any(record.op == TRITON for record in self._kernels)
-        if not any(code.values()) and not triton:
-            return (
-                "The program compiled nothing in the cache dir that it was given: it may have its "
-                "own, and then both sides are the same.",
-            )
-        if self._kernels:
-            return tuple(
-                plain(
-                    f"The pinned {record.label} of {record.op} {record.inputs} was not launched on "
-                    "the side with the pins."
-                )
-                for record in not_launched(self._kernels, self._layouts["with"])[:SHOWN]
-            )
-        if code["with"] == code["without"]:
-            return (
-                "The pins change nothing in what the program compiles: both sides run the same "
-                "code.",
-            )
-        return ()
+        return NotTried(plain(f"the program {self._sides.labels[side]} {what}{said}{where}"))
 
 
 def step_times(marks: Sequence[float]) -> list[float]:

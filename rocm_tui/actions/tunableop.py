@@ -36,8 +36,11 @@ from rocm_tui.tables.untuned import TUNABLEOP_RUN, Untuned, untuned_lists
 
 @dataclass(frozen=True, slots=True)
 class WantedProducts:
-    """`lines` to tune, `op,params` each, what is asked for most first. `left_out` says how many are
-    not of those that TunableOp was asked for, and why; `others` are lists of other tuners."""
+    """The products to tune with TunableOp.
+
+    `lines` are `op,params`, the most requested first. `left_out` has reasons and counts of other
+    lookups of TunableOp; `others` are lists of other tuners.
+    """
 
     lines: tuple[str, ...]
     left_out: tuple[tuple[str, int], ...] = ()
@@ -65,14 +68,14 @@ def wanted_in(paths: Iterable[Path]) -> WantedProducts:
             "UNTUNED=1 wrote, or a log with PYTORCH_TUNABLEOP_VERBOSE=3"
         ) from error
     lists = untuned_lists(cover(files.asked, []).rows)
-    ours = [one for one in lists if one.tuner == lookups.TUNABLEOP]
-    lines = tuple(dict.fromkeys(line for one in ours for line in one.text.splitlines()))
+    ours = [untuned for untuned in lists if untuned.tuner == lookups.TUNABLEOP]
+    lines = tuple(dict.fromkeys(line for untuned in ours for line in untuned.text.splitlines()))
     fit = tuple(filter(is_product, lines))
     odd = [("with a word that no list can hold", len(lines) - len(fit))] * (len(lines) > len(fit))
     return WantedProducts(
         fit,
-        (*(reason for one in ours for reason in one.left_out), *odd),
-        tuple(one for one in lists if one.tuner != lookups.TUNABLEOP and one.rows),
+        (*(reason for untuned in ours for reason in untuned.left_out), *odd),
+        tuple(untuned for untuned in lists if untuned.tuner != lookups.TUNABLEOP and untuned.rows),
     )
 
 
@@ -96,8 +99,8 @@ def tune_products(
     path = Path(os.path.realpath(results))
     with _folder(layout) as folder:
         here = _able(run(TunableOpJob(str(folder))), lines)
-        known = _merge(layout, path, here, ())
-        there = frozenset() if force else known
+        tuned = _merge(layout, path, here, ())
+        there = frozenset() if force else tuned
         left = [line for line in lines if tuple(line.split(",", 1)) not in there]
         outcome.there = len(lines) - len(left)
         end = None if budget is None else time.monotonic() + budget
@@ -107,19 +110,19 @@ def tune_products(
                 return
             begins(line, done, len(left))
             try:
-                found = _able(run(TunableOpJob(str(folder), line)), lines)
-                rows = _fit(found)
+                result = _able(run(TunableOpJob(str(folder), line)), lines)
+                rows = _fit(result)
             except JobError as error:
                 outcome.failed[line] = error
                 continue
             except NotMergeable as error:
                 outcome.failed[line] = NotTuned(plain(str(error)))
                 continue
-            _merge(layout, path, found, rows, force=force)
+            _merge(layout, path, result, rows, force=force)
             outcome.rows += rows
             if tuple(line.split(",", 1)) not in {row.key for row in rows}:
                 other = f"PyTorch called it {','.join(rows[0].key)}: it is in the file"
-                outcome.failed[line] = NotTuned(plain(found.reason or other))
+                outcome.failed[line] = NotTuned(plain(result.reason or other))
 
 
 def _able(result: TunableOpResult, lines: Sequence[str]) -> TunableOpResult:
@@ -143,13 +146,13 @@ def _fit(result: TunableOpResult) -> list[TunedRow]:
     for row in rows:
         check_row(row)
     if not rows:
-        raise NotMergeable(result.reason or "PyTorch told no result")
+        raise NotMergeable(result.reason or "PyTorch reported no result")
     return rows
 
 
 @contextmanager
 def _folder(layout: Layout) -> Iterator[Path]:
-    """For PyTorch's own files, as long as it takes."""
+    """Yield a temporary folder for PyTorch's own files."""
     place = layout.home / "tunableop"
     safe.make_folder(layout.root, place)
     try:

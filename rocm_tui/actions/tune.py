@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from backend.counted import counted
-from backend.model.ops import ITEM_BYTES, OPS, product_of
+from backend.model.ops import ITEM_BYTES, OPS, op_row
 from backend.model.origin import is_own
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
@@ -22,7 +22,7 @@ from rocm_tui.meant import did_you_mean
 from rocm_tui.session.model import Row
 from rocm_tui.session.refusals import why_not_tuned
 
-BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
+BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "FLYDSL", "CUTLASS", "CUTEDSL", "NVGEMM")
 """Inductor's names of what it can tune a matrix product with."""
 
 
@@ -50,7 +50,7 @@ def is_shape(word: str) -> bool:
 
 def is_op(words: Sequence[str]) -> bool:
     """Whether they are meant as `OP SHAPE...`, though one of them may be mistyped."""
-    return bool(words) and (product_of(words[0]) is not None or any(map(is_shape, words[1:])))
+    return bool(words) and (op_row(words[0]) is not None or any(map(is_shape, words[1:])))
 
 
 def typed_problem(
@@ -66,7 +66,7 @@ def typed_problem(
     Raises UsageError.
     """
     op, *rest = words
-    if product_of(op) is None:
+    if op_row(op) is None:
         raise UsageError(
             f"no op {op!r} is known{did_you_mean(op, OPS)}; there are {', '.join(OPS)}"
         )
@@ -115,8 +115,10 @@ def backend_list(text: str | None) -> tuple[str, ...] | None:
 
 
 def distinct(rows: Iterable[Row], known: bool = False) -> list[Row]:
-    """One row a problem, in their order: a log tells the same one again and again. Raises
-    NotTunable where too little is known of one; with `known` such are left out."""
+    """Return one row for each problem, in their order; a log repeats problems.
+
+    Raises NotTunable if too little is known about one; with `known`, such rows are skipped.
+    """
     first: dict[Problem, Row] = {}
     for row in rows:
         if not known or why_not_tuned(row.tuning) is None:
@@ -133,7 +135,7 @@ def tune_options(
     device: str | None,
     budget_name: str = "the budget",
 ) -> TuneOptions:
-    """What Inductor shall try, from what a person typed. Raises UsageError, for a device too."""
+    """Return the options of a tuning from a person's words. Raises UsageError."""
     seconds = None if budget is None else check_seconds(budget, budget_name)
     device_env(os.environ, device)
     return TuneOptions(

@@ -1,5 +1,5 @@
-"""What the files of `--from-log` ask for that are no log of Inductor's: products in other tuners'
-tables and in hipBLASLt's lines, and what another box exported."""
+"""Problems in the files of `--from-log` other than Inductor's logs: products in other tuners'
+tables and in hipBLASLt's lines, and exports of other machines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Told:
 
     @property
     def left_out(self) -> str | None:
-        """One line about what is not tuned of it, and why."""
+        """One line about the products that are not tuned, and why."""
         if not self.asks.left_out:
             return None
         count, lines = sum(self.asks.left_out.values()), self.asks.lines
@@ -104,20 +104,22 @@ def with_told(
     told: Sequence[Told],
     make: Callable[[Problem, float], Asked],
 ) -> list[Asked]:
-    """`rows` of logs and what files ask for, a problem once: the first that tells of it gets the
-    calls of all. What only files ask for comes behind, what is asked for most first, and is
-    made of a problem and its calls."""
+    """Return `rows` of logs and the problems in files, each problem once.
+
+    Its first row gets the calls of all. Problems that only occur in files come last, the most
+    requested first; `make` makes them from a problem and its calls.
+    """
     places: dict[tuple[object, ...], int] = {}
     asked = list(rows)
-    for place, one in enumerate(rows):
-        places.setdefault(_product(one.problem), place)
+    for place, row in enumerate(rows):
+        places.setdefault(_product(row.problem), place)
     only: dict[tuple[object, ...], tuple[Problem, float]] = {}
     for file in told:
         for problem, count in file.asks.problems.items():
             product = _product(problem)
-            known = places.get(product)
-            if known is not None:
-                asked[known] = replace(asked[known], calls=asked[known].calls + count)
+            row_index = places.get(product)
+            if row_index is not None:
+                asked[row_index] = replace(asked[row_index], calls=asked[row_index].calls + count)
             else:
                 first, before = only.get(product, (problem, 0.0))
                 only[product] = first, before + count
@@ -126,17 +128,28 @@ def with_told(
 
 
 def _product(problem: Problem) -> tuple[object, ...]:
-    """The same for one product, whoever tells of it: a bias is spread over the rows or not yet. A
-    precision that is not told is the one that float32 products have by themselves."""
+    """Return a key that is equal for equal products of different sources.
+
+    A bias may or may not be expanded over the rows. The default precision is that of float32
+    products.
+    """
     shapes, strides = problem.shapes, problem.strides
     if problem.op == "addmm" and shapes and len(strides) == len(shapes):
         shapes = (_spread(shapes[0], strides[0]), *shapes[1:])
         strides = (_spread(strides[0], strides[0]), *strides[1:])
     if not shapes or not strides:
-        return (problem.op, problem.id, problem.told, problem.threads)
-    told = problem.precision if "torch.float32" in problem.dtypes else None
+        return (problem.op, problem.id, problem.options_text, problem.threads)
+    precision = problem.precision if "torch.float32" in problem.dtypes else None
     where = problem.device == "cpu", problem.threads
-    return (problem.op, shapes, strides, problem.dtypes, told or "highest", problem.told, *where)
+    return (
+        problem.op,
+        shapes,
+        strides,
+        problem.dtypes,
+        precision or "highest",
+        problem.options_text,
+        *where,
+    )
 
 
 def _spread(sizes: Shape, strides: Shape) -> Shape:

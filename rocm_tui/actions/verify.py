@@ -30,20 +30,20 @@ from rocm_tui.jobs.run import RunJob, try_modes
 from rocm_tui.jobs.warm import Workers
 
 Tell = Callable[[int, Pin, str], None]
-"""Told the place of the pin that is being verified, from 1, the pin, and what the worker does."""
+"""Gets the number of the pin that is verified, from 1, the pin, and what the worker does."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinToVerify:
-    """A pin, and what is known of its tuning: the threads of the process, the op's extra arguments
-    (`Problem.told`).
+    """A pin, with the threads of the process that tuned it and the op's extra arguments
+    (`Problem.options_text`).
 
     It is verified on each of `gpus`; if there are none, on the device that the worker uses.
     """
 
     pin: Pin
     threads: int | None = None
-    told: str = ""
+    options: str = ""
     gpus: tuple[int, ...] = ()
 
     @property
@@ -70,7 +70,7 @@ class PinToVerify:
             pin.hash,
             mode,
             self.threads,
-            self.told,
+            self.options,
             gpu,
         )
 

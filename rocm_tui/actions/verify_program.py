@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -30,19 +31,23 @@ from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
 from backend.inductor.hooks.environment import LAUNCH_LOG
 from backend.model.choice import Choice
-from backend.model.inductor_kernel import TRITON, alike, inputs_of, is_inductors, is_kernel
+from backend.model.graph import CompileOption
+from backend.model.inductor_kernel import TRITON, inputs_of, is_inductors, is_kernel, portable_part
+from backend.model.problem import TuningKey
 from backend.model.tuning import Pin, Tuning
 from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
-from backend.pins.graphs.text import GraphText, read_graph_text
+from backend.pins.graphs.text import GraphText, OwnChoice, read_graph_text
 from backend.pins.store import PinStore
 from rocm_tui import environment as hook_env
+from rocm_tui.actions.improve import confirmed_options
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.verify import PinToVerify
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.ingest.formats.reader import json_object
 from rocm_tui.ingest.formats.torch_trace import TraceCode
 from rocm_tui.launch.run import Child
+from rocm_tui.search.options import DEFAULT
 
 _MOST_LAUNCH_BYTES = 64 << 20
 """Bytes of one process."""
@@ -64,7 +69,9 @@ class FirstLaunch:
 
     def is_like(self, pin: Pin) -> bool:
         """Whether kernel and key are those of the pin, whatever list of configs was tried."""
-        return pin.op == self.op == TRITON and alike(self.inputs) == alike(pin.inputs)
+        return pin.op == self.op == TRITON and portable_part(self.inputs) == portable_part(
+            pin.inputs
+        )
 
 
 class LaunchFolder:
@@ -107,7 +114,7 @@ class LaunchFolder:
 
 
 def _launch(line: bytes) -> FirstLaunch | None:
-    """Parse a line; None if a program that was killed left half of it."""
+    """Parse a line; None if a killed program left only a part."""
     fields = json_object(line)
     if fields is None:
         return None
@@ -123,8 +130,8 @@ def _launch(line: bytes) -> FirstLaunch | None:
 
 
 Answer = Literal["called", "other", "unknown", "untuned", "absent"]
-"""All code with these inputs calls the pinned choice; some calls another; of some it cannot be
-told; all was compiled without autotuning; there is none."""
+"""All code with these inputs calls the pinned choice; some calls another; some is unclear; all was
+compiled without autotuning; there is none."""
 
 ANOTHER = "another choice"
 
@@ -176,6 +183,41 @@ class PinEvidence:
             self.untuned += 1
 
 
+@dataclass(frozen=True, slots=True)
+class OwnEvidence:
+    """A kernel of ours, for an op with these inputs, and the number of graphs that call it."""
+
+    op: str
+    inputs: str
+    hash: str
+    label: str
+    graphs: int
+
+
+_SETTINGS = b"\nimport torch._inductor.config\n"
+_SETTING = re.compile(rb"^torch\._inductor\.config\.([\w.]{1,100}) = ([^\n]{1,200})$", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class OptionEvidence:
+    """An option that `improve` confirmed for the captured graphs `confirmed`, and how many graphs
+    of the program were compiled with it, with torch's default, or with another value; those whose
+    code does not name its options are in none of these."""
+
+    option: CompileOption
+    confirmed: Sequence[str]
+    set: int = 0
+    default: int = 0
+    other: int = 0
+
+    def hear(self, settings: Mapping[str, str]) -> None:
+        """Count a graph, which names each option that is not torch's default."""
+        value = settings.get(self.option.name, DEFAULT)
+        self.set += value == self.option.value
+        self.default += value == DEFAULT != self.option.value
+        self.other += value not in (DEFAULT, self.option.value)
+
+
 class EvidenceCollector:
     """Collects evidence for pins from one graph after another.
 
@@ -187,14 +229,18 @@ class EvidenceCollector:
     def __init__(
         self,
         pins: Sequence[Pin],
-        choices: Mapping[object, Mapping[str, Choice]],
+        choices: Mapping[TuningKey, Mapping[str, Choice]],
         sources: ChoiceSources | None = None,
+        options: Mapping[CompileOption, Sequence[str]] = {},
     ) -> None:
+        self.options = [OptionEvidence(option, graphs) for option, graphs in options.items()]
         self.findings = [PinEvidence(pin) for pin in pins]
         self.graphs = 0
         """All that were heard of, whatever they hold."""
         self.unread = 0
-        """Those whose code is of a form that is not understood."""
+        """The graphs whose code has an unknown form."""
+        self.own: Counter[OwnChoice] = Counter()
+        """How many graphs call each kernel of ours, whether it is pinned or not."""
         self._choices = choices
         self._sources = sources
         self._heard: set[bytes] = set()
@@ -210,16 +256,38 @@ class EvidenceCollector:
         if not text.is_compiled:
             self.unread += 1
             return
+        self.own.update(text.own)
+        if _SETTINGS in data:
+            settings = {
+                name.decode(): value.decode("utf-8", "replace").strip("'\"")
+                for name, value in _SETTING.findall(data)
+            }
+            for option in self.options:
+                option.hear(settings)
         for finding in self.findings:
             if may_hold(data, self._wanted(finding.pin, finding.pin.hash)):
                 self._judge(finding, text)
+
+    def own_evidence(self) -> list[OwnEvidence]:
+        """Return the kernels of ours that were heard of, by op and inputs."""
+        return [
+            OwnEvidence(own.op, own.inputs, own.hash, self._label(own), graphs)
+            for own, graphs in sorted(self.own.items(), key=lambda item: item[0].text())
+        ]
+
+    def _label(self, own: OwnChoice) -> str:
+        """Return the name that a session recorded for a choice."""
+        for key, choices in self._choices.items():
+            if (key.op, key.inputs) == (own.op, own.inputs) and own.hash in choices:
+                return choices[own.hash].label
+        return Choice(hash=own.hash).label
 
     def hear_launches(self, launches: Iterable[FirstLaunch]) -> None:
         """Take what was launched of Triton kernels."""
         for launch in launches:
             for finding in self.findings:
-                known = self._choices.get(finding.pin.key, {})
-                finding.hear(launch, {hash: choice.label for hash, choice in known.items()})
+                choices = self._choices.get(finding.pin.key, {})
+                finding.hear(launch, {hash: choice.label for hash, choice in choices.items()})
 
     def _judge(self, finding: PinEvidence, text: GraphText) -> None:
         verdict = self._verdict(finding.pin, finding.pin.hash, text)
@@ -237,10 +305,10 @@ class EvidenceCollector:
 
     def _instead(self, pin: Pin, text: GraphText) -> str:
         """The label of the rival that a graph calls."""
-        known = self._choices.get(pin.key, {})
+        choices = self._choices.get(pin.key, {})
         for rival in _rivals(pin):
             if rival not in pin.hashes and self._verdict(pin, rival, text) == "same":
-                return known.get(rival, Choice(hash=rival)).label
+                return choices.get(rival, Choice(hash=rival)).label
         return ANOTHER
 
     def _verdict(self, pin: Pin, hash: str, text: GraphText) -> Verdict:
@@ -257,7 +325,7 @@ class EvidenceCollector:
 
 
 def _rivals(pin: Pin) -> tuple[str, ...]:
-    """The choices that could be called: those that were timed, in any precision."""
+    """Return the choices that could be called: the ones timed in any precision."""
     timed = {
         hash for times in pin.timings.values() for hash, ms in times.items() if math.isfinite(ms)
     }
@@ -265,7 +333,7 @@ def _rivals(pin: Pin) -> tuple[str, ...]:
 
 
 MOST_TRACE_BYTES = 512 << 20
-"""Bytes on disk that the files of a program may take, where nobody asked for them but us."""
+"""The most bytes on disk for traces of a program that only we requested."""
 
 _VARIABLES = ("TORCH_DTRACE", "TORCH_TRACE")
 """The first that is set is the one that PyTorch uses."""
@@ -340,11 +408,12 @@ class TraceFolder:
 
 @dataclass(frozen=True, slots=True)
 class ProgramProof:
-    """What the processes of a program compiled, pin by pin.
+    """The code that the processes of a program compiled, by pin.
 
     `status` is the program's exit code, or minus the signal that ended it. Of `graphs` compiled
     graphs `unread` have an unknown form; `damaged` more were cut off. `full` means that the trace
-    reached its limit, so that not all was kept.
+    reached its limit, so that not all was kept. `own` are the kernels of ours that graphs call,
+    and `options` the confirmed options of Inductor.
     """
 
     argv: Sequence[str]
@@ -355,6 +424,8 @@ class ProgramProof:
     damaged: int
     full: bool
     findings: Sequence[PinEvidence]
+    own: Sequence[OwnEvidence]
+    options: Sequence[OptionEvidence]
 
     @property
     def complete(self) -> bool:
@@ -363,9 +434,11 @@ class ProgramProof:
 
     @property
     def proved(self) -> bool:
-        """Whether the program ended well and calls every pinned choice."""
+        """Whether the program ended well and calls every pinned choice; without pins, whether it
+        calls a kernel of ours or has a confirmed option."""
         called = all(finding.answer == "called" for finding in self.findings)
-        return self.status == 0 and self.complete and called
+        used = self.findings or self.own or any(option.set for option in self.options)
+        return self.status == 0 and self.complete and called and bool(used)
 
 
 def prove_by_program(
@@ -383,7 +456,8 @@ def prove_by_program(
             status = Child(look=folder.look).run(argv, launched.env({**env, **folder.env}))
         except OSError as error:
             raise RocmTuiError(f"{argv[0]}: cannot be run: {error.strerror}") from error
-        witness = EvidenceCollector(pins, _known_choices(layout), ChoiceSources(layout.root))
+        choices, sources = _known_choices(layout), ChoiceSources(layout.root)
+        witness = EvidenceCollector(pins, choices, sources, confirmed_options(layout))
         witness.hear_launches(launched.launches())
         return _read_trace(folder, argv, status, witness)
 
@@ -407,17 +481,19 @@ def _read_trace(
         damaged=damaged,
         full=folder.full,
         findings=witness.findings,
+        own=witness.own_evidence(),
+        options=witness.options,
     )
 
 
-def _known_choices(layout: Layout) -> Mapping[object, Mapping[str, Choice]]:
+def _known_choices(layout: Layout) -> Mapping[TuningKey, Mapping[str, Choice]]:
     """Return the known choices of each key by hash; an older row knows less of them."""
-    choices: dict[object, dict[str, Choice]] = {}
+    choices: dict[TuningKey, dict[str, Choice]] = {}
     for row in load_model(layout).rows():
-        known = choices.setdefault(row.tuning.key, {})
+        of_tuning = choices.setdefault(row.tuning.key, {}) if row.tuning.key else {}
         for choice in row.tuning.choices:
-            if choice.hash and (choice.config or choice.hash not in known):
-                known[choice.hash] = choice
+            if choice.hash and (choice.config or choice.hash not in of_tuning):
+                of_tuning[choice.hash] = choice
     return choices
 
 
@@ -442,4 +518,8 @@ def pins_to_verify(pins: Sequence[Pin], layout: Layout) -> list[PinToVerify]:
 
 
 def _as_tuned(pin: Pin, tuning: Tuning | None) -> PinToVerify:
-    return PinToVerify(pin) if tuning is None else PinToVerify(pin, tuning.threads, tuning.told)
+    return (
+        PinToVerify(pin)
+        if tuning is None
+        else PinToVerify(pin, tuning.threads, tuning.options_text)
+    )

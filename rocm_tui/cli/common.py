@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from backend.disk.layout import Layout, cache_dir
-from backend.errors import StoreError
+from backend.errors import Busy, StoreError
 from rocm_tui import say
-from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.errors import RocmTuiError, TryAgain, UsageError
 from rocm_tui.harmless import plain, visible
 
 if TYPE_CHECKING:
     from backend.model.session import Session
+    from rocm_tui.json_output import Document
     from rocm_tui.session.model import Row
     from rocm_tui.session.query.grammar import Query
 
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any] | click.Command)
 PROGRAM = "rocm-tui"
 COMPLETE_VARIABLE = "_ROCM_TUI_COMPLETE"
 """The environment variable through which a completion script calls the program."""
@@ -31,6 +34,7 @@ class ExitCode(IntEnum):
     YES = 0
     NO = 1
     USAGE = 2
+    TRY_AGAIN = 3
     INTERRUPTED = 130
     """As a shell counts a program that Ctrl-C ended."""
 
@@ -42,6 +46,8 @@ class ExitCode(IntEnum):
     def of_error(cls, error: BaseException) -> ExitCode:
         if isinstance(error, (UsageError, click.UsageError)):
             return cls.USAGE
+        if isinstance(error, (TryAgain, Busy)):
+            return cls.TRY_AGAIN
         return cls.INTERRUPTED if isinstance(error, KeyboardInterrupt) else cls.NO
 
 
@@ -58,11 +64,63 @@ def layout_at(root: Path | None) -> Layout:
     return Layout(root.absolute() if root else cache_dir())
 
 
+def starts_read_only() -> bool:
+    """Return whether the settings file says that the screen starts read-only."""
+    from rocm_tui.config.places import config_given  # for the screen and the server alone
+
+    if not config_given():
+        return False
+    from rocm_tui.config.settings import config
+
+    return config().watch.read_only
+
+
+def option_of(parameter: str) -> str:
+    """`--dry-run` of `dry_run`."""
+    return f"--{parameter.replace('_', '-')}"
+
+
 def require_at_most_one(**given: object) -> None:
     """Raise UsageError where two options were given that exclude each other."""
-    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    names = [option_of(name) for name, value in given.items() if value]
     if len(names) > 1:
         raise UsageError(f"{names[0]} and {names[1]} exclude each other")
+
+
+def print_list(document: Document, lines: Sequence[str], json: bool) -> ExitCode:
+    """Print a list as JSON or as lines; exit code 1 if it is empty."""
+    if json:
+        say.out_json(document)
+    else:
+        for line in lines:
+            say.out(plain(line))
+    return ExitCode.of(bool(lines))
+
+
+def print_result(
+    value: T, json: bool, document: Callable[[T], Document], text: Callable[[T], str]
+) -> None:
+    """Print `value` as JSON or as text."""
+    if json:
+        say.out_json(document(value))
+    else:
+        say.out(text(value))
+
+
+def print_paragraphs(text: str, sentences: Iterable[str]) -> None:
+    """Print a table, and the sentences that explain it."""
+    from rocm_tui.render.table import hanging  # --help starts without
+
+    say.out(f"{text}\n")
+    for sentence in sentences:
+        say.out(hanging("", sentence))
+
+
+def print_plan(steps: Sequence[str], json: bool) -> ExitCode:
+    """Print what a command would do; exit code 1 if that is nothing."""
+    from rocm_tui.json_output import PlanJson  # --help and the screen start without
+
+    return print_list(PlanJson([*map(plain, steps)]), [f"would {step}" for step in steps], json)
 
 
 def print_source(source: str) -> None:
@@ -151,10 +209,52 @@ class SourceType(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Option(Protocol):
+    """A decorator that gives a command an option."""
+
+    def __call__(self, command: F, /) -> F: ...
+
+
 TUNING, PINNED, GRAPH = IdType("tunings"), IdType("pins"), IdType("graphs")
 SOURCE = SourceType()
 FILE = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+def flag(name: str, help: str) -> Option:
+    """An option without a value."""
+    return click.option(name, is_flag=True, help=help)
+
+
+def seconds(name: str, help: str, default: str = "") -> Option:
+    """An option with a time, which the command checks; a setting can replace its default."""
+    help += f" (default: {default}, or as configured)." if default else ""
+    return click.option(name, type=float, metavar="SECONDS", help=help)
+
+
+def number(name: str, default: int | None, help: str) -> Option:
+    """An option with a count."""
+    return click.option(name, type=int, default=default, metavar="N", help=help)
+
+
+def repeatable(
+    *names: str, metavar: str, help: str, type: click.ParamType[Any] | None = None
+) -> Option:
+    """An option that may be given several times."""
+    help += " (repeatable)."
+    return click.option(*names, metavar=metavar, type=type, multiple=True, help=help)
+
+
+def _together(*options: Option) -> Option:
+    """Options that several commands have, in this order."""
+
+    def add(command: F, /) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
 
 id_argument = click.argument("id", metavar="ID", type=TUNING)
 optional_id_argument = click.argument("id", metavar="[ID]", type=TUNING, required=False)
@@ -162,43 +262,40 @@ choices_argument = click.argument("choices", metavar="[CHOICE]...", nargs=-1)
 pinned_ids_argument = click.argument("ids", metavar="[ID]...", type=PINNED, nargs=-1)
 graph_argument = click.argument("graph", metavar="[GRAPH]", type=GRAPH, required=False)
 paths_argument = click.argument("paths", metavar="[PATH]...", type=SOURCE, nargs=-1)
-device_option = click.option("--device", metavar="N", help="The index of a GPU, or cpu.")
-from_option = click.option(
+device_option = click.option("--device", metavar="N", help="Use the GPU with this index, or cpu.")
+from_option = repeatable(
     "sources",
     "--from",
     metavar="PATH",
+    help="Also read this log, cache file or folder",
     type=SOURCE,
-    multiple=True,
-    help="Also read this log, cache file or folder (repeatable).",
 )
 python_option = click.option(
     "--python",
     metavar="EXE",
     type=click.Path(),
-    help="The Python that has torch (default: ours, $VIRTUAL_ENV's, or python3).",
+    help="Use this Python, which has torch (default: ours, $VIRTUAL_ENV's, or python3).",
 )
 cache_dir_option = click.option(
     "--cache-dir",
     metavar="DIR",
     type=FOLDER,
-    help="Inductor's cache directory (default: where Inductor looks).",
+    help="Use this Inductor cache directory (default: where Inductor looks).",
 )
-json_option = click.option("--json", is_flag=True, help="Print JSON.")
-rounds_option = click.option(
-    "--rounds", type=int, default=0, metavar="N", help="Minimum rounds, budget permitting."
-)
+json_option = flag("--json", "Print JSON.")
+dry_run_option = flag("--dry-run", "Print what this would do, and do nothing.")
+rounds_option = number("--rounds", 0, "Take at least this many rounds, budget permitting.")
 filter_option = click.option(
     "--filter",
     metavar="FILTER",
-    help="Only tunings that match, as in `/` of watch: 'op:mm gain>1.2 !pinned' or '@name'.",
+    help="Take only tunings that match, as `/` in watch: 'op:mm gain>1.2 !pinned' or '@name'.",
 )
-yes_to_graph_option = click.option(
-    "--yes", is_flag=True, help="Run the text of the graph without asking."
-)
-polling_option = click.option("--polling", is_flag=True, help="Poll the files, as on NFS.")
-max_autotune_option = click.option(
-    "--max-autotune", is_flag=True, help="Turn Inductor's max_autotune on for CMD."
-)
+output_options = _together(cache_dir_option, json_option)
+worker_options = _together(python_option, output_options)
+job_options = _together(device_option, from_option, worker_options)
+yes_to_graph_option = flag("--yes", "Run the text of the graph without asking.")
+polling_option = flag("--polling", "Poll the files, as on NFS.")
+max_autotune_option = flag("--max-autotune", "Turn Inductor's max_autotune on for CMD.")
 
 
 def parse_filter(text: str | None) -> Query:

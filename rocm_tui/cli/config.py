@@ -19,7 +19,7 @@ from rocm_tui.config.memory import trouble_of
 from rocm_tui.config.places import config_path, state_path
 from rocm_tui.config.settings import SECTIONS, Mistake, Settings, Value, settings, settings_now
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.tui import appearance, keymap
 
 Row = tuple[str, Any, str]
@@ -27,14 +27,15 @@ Row = tuple[str, Any, str]
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Write a settings file that explains every setting.")
-@click.option("--check", is_flag=True, help="Exit with 1 if a setting in the file is not used.")
-@click.option(
-    "--yes", is_flag=True, help="With --write: replace an existing file, and keep a copy of it."
-)
+@common.flag("--write", "Write a settings file that explains every setting.")
+@common.flag("--check", "Exit with 1 if a setting in the file is not used.")
+@common.flag("--yes", "With --write, replace an existing file, and keep a copy.")
 @common.json_option
 def config_command(write: bool, check: bool, yes: bool, json: bool) -> int:
-    """Print the settings in force, and where each is set."""
+    """Print the settings in force, and where each is set.
+
+    Example: rocm-tui config --write
+    """
     common.require_at_most_one(write=write, check=check)
     if write:
         return _write(replace=yes)
@@ -45,8 +46,7 @@ def config_command(write: bool, check: bool, yes: bool, json: bool) -> int:
     if json:
         say.out_json(ConfigJson.of(now, rows, mistakes))
     else:
-        for line in filter(None, (*map(str, mistakes), trouble_of(state_path()))):
-            say.err(line)
+        say.err(*filter(None, (*map(str, mistakes), trouble_of(state_path()))))
         if check:
             count = len([row for row in rows if row[2] != "default"])
             there = counted(count, "setting")
@@ -61,7 +61,9 @@ def _bad(mistakes: list[Mistake]) -> str:
 
 
 def _write(*, replace: bool) -> int:
-    keys = {name: (one.key, str(one.tooltip)) for name, one in keymap.bindings().items()}
+    keys = {
+        name: (binding.key, str(binding.tooltip)) for name, binding in keymap.bindings().items()
+    }
     path = config_path()
     copy = write_settings(path, example_settings(keys), replace=replace)
     say.out(f"wrote {path}" + (f"; the one that was there is {copy}" if copy else ""))
@@ -69,9 +71,9 @@ def _write(*, replace: bool) -> int:
 
 
 def _rows(now: Settings, keys: dict[str, str]) -> Iterator[Row]:
-    for one in settings():
-        value = getattr(getattr(now.config, one.section), one.name)
-        yield one.full_name, value, _origin(now, one.full_name)
+    for setting in settings():
+        value = getattr(getattr(now.config, setting.section), setting.name)
+        yield setting.full_name, value, _origin(now, setting.full_name)
     for name, binding in keymap.bindings().items():
         given = keys.get(name)
         origin = "default" if given is None else _origin(now, f"keys.{name}")
@@ -105,7 +107,7 @@ class MistakeJson(JsonObject):
     what: str
 
 
-class ConfigJson(JsonObject):
+class ConfigJson(Document, tag="rocm-tui/config/1"):
     """The settings in force, where each is set, and what is wrong in the file."""
 
     path: str
@@ -152,9 +154,9 @@ def example_settings(keys: Mapping[str, tuple[str, str]]) -> str:
             )
         else:
             lines += _aligned(
-                (one.name, to_toml(one.default), one.description)
-                for one in settings()
-                if one.section == section
+                (setting.name, to_toml(setting.default), setting.description)
+                for setting in settings()
+                if setting.section == section
             )
     return "\n".join(lines) + "\n"
 

@@ -18,16 +18,16 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from backend.errors import StoreError
+from backend.errors import Busy, StoreError
 from rocm_tui import say
 from rocm_tui.cli.common import COMPLETE_VARIABLE, PROGRAM, ExitCode
-from rocm_tui.errors import RocmTuiError
+from rocm_tui.errors import RocmTuiError, TryAgain
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
 class LazyCommand(NamedTuple):
-    """A command that is not loaded yet."""
+    """A command that is not loaded yet: its module in this folder and its line of help."""
 
     module: str
     help: str
@@ -35,48 +35,61 @@ class LazyCommand(NamedTuple):
 
 GROUPS: dict[str, dict[str, LazyCommand]] = {
     "Watch": {
-        "watch": LazyCommand("watch", "Watch tunings live, and run a program beside them."),
-        "run": LazyCommand("run", "Run a program, record its tunings, honour its pins."),
-        "ls": LazyCommand("ls", "List tunings."),
-        "show": LazyCommand("show", "Show a tuning with all its choices."),
-        "sessions": LazyCommand("show", "List the processes that tuned, and their state."),
+        "watch": LazyCommand("watch", "Watch tunings live, and run a program beside them"),
+        "run": LazyCommand("run", "Run a program, record its tunings, honour its pins"),
+        "ls": LazyCommand("ls", "List tunings"),
+        "show": LazyCommand("show", "Show a tuning with all its choices"),
+        "sessions": LazyCommand("show", "List the processes that tuned, and their state"),
+        "report": LazyCommand("compare", "Summarise a job: ranks, backends, savings, repeats"),
     },
     "Decide": {
-        "measure": LazyCommand("measure", "Find out which choice is really faster."),
-        "tune": LazyCommand("tune", "Tune an op again."),
-        "pin": LazyCommand("pin", "Pin a choice."),
-        "unpin": LazyCommand("pin", "Remove pins and restore what they changed."),
-        "pins": LazyCommand("pin", "List pins and their state."),
-        "undo": LazyCommand("pin", "Undo your last pin or unpin."),
-        "verify": LazyCommand("verify", "Prove that pins are used."),
+        "measure": LazyCommand("measure", "Find out which choice is really faster"),
+        "tune": LazyCommand("tune", "Tune an op again"),
+        "pin": LazyCommand("pin", "Pin a choice, list pins, or undo the last step"),
+        "unpin": LazyCommand("pin", "Remove pins and restore what they changed"),
+        "verify": LazyCommand("verify", "Prove that pins are used"),
     },
     "Model": {
-        "graphs": LazyCommand("graphs", "List compiled graphs: calls, time, shares, trials."),
-        "trial": LazyCommand("graphs", "Find out whether a choice makes the whole graph faster."),
-        "improve": LazyCommand("graphs", "Search choices that make a graph faster."),
-        "prove": LazyCommand("graphs", "Measure in stock processes what a graph's pins gain."),
+        "graphs": LazyCommand("graphs", "List compiled graphs: calls, time, shares, trials"),
+        "trial": LazyCommand("graphs", "Find out whether a choice makes the whole graph faster"),
+        "improve": LazyCommand("graphs", "Search for choices that make a graph faster"),
+        "prove": LazyCommand("graphs", "Measure in stock processes what a graph's pins gain"),
     },
     "Share": {
-        "export": LazyCommand("share", "Write pins to a file for other machines."),
-        "import": LazyCommand("share", "Import pins that `export` wrote."),
-        "agree": LazyCommand("share", "Check that all ranks and hosts took the same choices."),
-        "compare": LazyCommand("compare", "Compare two runs, or report on one."),
+        "export": LazyCommand("share", "Write pins to a file for other machines"),
+        "import": LazyCommand("share", "Import pins that `export` wrote"),
+        "agree": LazyCommand("share", "Check that all ranks and hosts took the same choices"),
+        "compare": LazyCommand("compare", "Show what became slower from one run to another"),
     },
     "Tables": {
-        "lint": LazyCommand("tables", "Check tuned tables of other tuners."),
-        "cover": LazyCommand("tables", "List what a program missed in tuned tables."),
+        "lint": LazyCommand("tables", "Check tuned tables of TunableOp, AITER, vLLM and others"),
+        "cover": LazyCommand("tables", "List what a program missed in tuned tables"),
     },
     "Setup": {
-        "config": LazyCommand("config", "Print the settings, or write a settings file."),
-        "doctor": LazyCommand("setup", "Check the installation, or mega-cache files."),
-        "prune": LazyCommand("setup", "List or remove old files in the cache directory."),
-        "serve": LazyCommand("watch", "Show the screen in a browser."),
-        "demo": LazyCommand("watch", "Open the screen on a real session of this machine's CPU."),
-        "completion": LazyCommand("setup", "Print the completion script of a shell."),
+        "config": LazyCommand("config", "Print the settings, or write a settings file"),
+        "doctor": LazyCommand("setup", "Check the installation, or a mega-cache file"),
+        "prune": LazyCommand("setup", "List or remove old files in the cache directory"),
+        "serve": LazyCommand("watch", "Show the screen in a browser"),
+        "demo": LazyCommand("watch", "Tune a small model on this CPU, and watch it"),
+        "mcp": LazyCommand("mcp", "Serve tools to an agent, by the Model Context Protocol"),
+        "completion": LazyCommand("setup", "Print the completion script of a shell"),
+        "schema": LazyCommand("schema", "Print the JSON Schema of a command's JSON"),
     },
 }
-GROUPS["Setup"] |= {}
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+ALIASES = {"pins": LazyCommand("pin", "pin"), "undo": LazyCommand("pin", "pin --undo")}
+"""Commands of earlier versions, which still work, each with the command that replaced it."""
+_LOADABLE = COMMANDS | ALIASES
+
+
+_HELP_HEAD = """\
+Usage: rocm-tui [--version] [--help] [COMMAND [ARGS]...]
+
+See every kernel that Inductor tries, pin the one you want, with proof.
+Without a command, the screen opens. `rocm-tui COMMAND --help` has the details.
+
+"""
+_HELP_END = "\nExit codes: 0 yes, 1 no or not there, 2 bad usage, 3 try again.\n"
 
 
 class LazyGroup(click.Group):
@@ -86,24 +99,28 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in _LOADABLE:
             return None
-        module = import_module(f"rocm_tui.cli.{COMMANDS[cmd_name].module}")
+        module = import_module(f"rocm_tui.cli.{_LOADABLE[cmd_name].module}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest commands for a mistyped one: click suggests only those that it has loaded."""
-        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+        """Suggest commands for a mistyped one: click suggests only loaded ones."""
+        if args[0] not in _LOADABLE and not ctx.resilient_parsing:
             raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one line for each command, after the name of its group, to fit on one screen."""
+        formatter.write(_HELP_HEAD)
         for title, commands in GROUPS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, command.help) for name, command in commands.items()])
+            for name, command in commands.items():
+                formatter.write(f"{title:<8}{name:<12}{command.help}\n")
+                title = ""
+        formatter.write(_HELP_END)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [
@@ -118,12 +135,7 @@ class LazyGroup(click.Group):
 @click.version_option(package_name=PROGRAM, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.pass_context
 def rocm_tui(ctx: click.Context) -> int:
-    """See every kernel that Inductor tries, pin the one you want, with proof.
-
-    Without a command, rocm-tui opens the screen, as `rocm-tui watch` does.
-
-    Exit codes: 0 yes, 1 no or not there, 2 bad usage.
-    """
+    """Open the screen, as `rocm-tui watch` does, where no command is given."""
     if ctx.invoked_subcommand is not None:
         return 0
     watch = rocm_tui.get_command(ctx, "watch")
@@ -137,10 +149,14 @@ _OWN = "rocm_tui.spelled"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; every error is one line on stderr."""
+    """Run one command and return its exit code; every error is one line on stderr.
+
+    With `--json` it is a document on stdout as well.
+    """
     _prepare_streams()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
+        code = _run(words)
         sys.stdout.flush()
         return code
     except (
@@ -150,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         OSError,
         KeyboardInterrupt,
     ) as error:
-        _say_error(error)
+        _report(error, as_json="--json" in words[: words.index("--") if "--" in words else None])
         return ExitCode.of_error(error)
 
 
@@ -166,8 +182,10 @@ def _run(words: list[str]) -> int:
 
 
 def _prepare_streams() -> None:
-    """Let each take any text: Python has none for what our parent closed (and prints to stdout
-    what was meant for a stderr that is none), and may have a locale without our letters."""
+    """Replace closed streams, and let each stream take any text.
+
+    Python sets a stream that our parent closed to None, and its locale may lack our letters.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -180,21 +198,39 @@ def _prepare_streams() -> None:
     sys.excepthook = say.mistake
 
 
-def _say_error(error: BaseException) -> None:
-    """One line; nothing of Ctrl-C, nor to a reader (`| head`) that is gone."""
+def _report(error: BaseException, *, as_json: bool) -> None:
+    """Print what went wrong; nothing for Ctrl-C or a reader (`| head`) that has gone."""
+    if not isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
+        message, hint = _message(error), _hint(error)
+        say.err(f"{message} Try '{hint}'." if isinstance(error, click.UsageError) else message)
+        if as_json:
+            from rocm_tui.json_output import ErrorJson  # --help and the screen start without
+
+            with contextlib.suppress(OSError):  # stdout may be what is broken
+                say.out_json(ErrorJson.of(error, message, hint), flush=True)
     if isinstance(error, OSError):
         _drop_stdout()
-        if not isinstance(error, BrokenPipeError):
-            where = "" if error.filename is None else f": {error.filename}"
-            say.err(f"{error.strerror or error}{where}")
-    elif isinstance(error, click.UsageError) and error.ctx is not None:
-        message = " ".join(error.format_message().split())
-        say.err(f"{message} Try '{error.ctx.command_path} --help'.")
-    elif not isinstance(error, KeyboardInterrupt):
-        say.err(str(error))
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else f": {error.filename}"
+        return f"{error.strerror or error}{where}"
+    if isinstance(error, click.ClickException):
+        return " ".join(error.format_message().split())
+    return str(error)
+
+
+def _hint(error: BaseException) -> str | None:
+    """Return what to do next, where more can be said than the message says."""
+    if isinstance(error, click.UsageError):
+        return f"{error.ctx.command_path if error.ctx else PROGRAM} --help"
+    if isinstance(error, RocmTuiError):
+        return error.hint
+    return TryAgain.hint if isinstance(error, Busy) else None
 
 
 def _drop_stdout() -> None:
-    """Python must not write the rest at exit, and complain then."""
+    """Keep Python from writing the rest at exit, which would fail again."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

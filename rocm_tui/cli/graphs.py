@@ -12,7 +12,7 @@ import click
 
 from backend.disk.layout import Layout
 from backend.measure.trial import LEAST_PROCESSES
-from backend.model.graph import Arm, Trial
+from backend.model.graph import Arm, Trial, swaps_of
 from rocm_tui import say
 from rocm_tui.actions.improve import (
     GraphSearch,
@@ -31,78 +31,91 @@ from rocm_tui.actions.measure import check_percent
 from rocm_tui.actions.prove import PAIRS, Proving, annotate
 from rocm_tui.actions.sources import known_graphs, load_model, pick_tuning
 from rocm_tui.actions.trial import (
+    BASELINE,
     GraphTrial,
     arms_for,
     choices_to_try,
     combined,
     graph_for,
+    options_to_try,
     text_of,
 )
 from rocm_tui.actions.trial_program import SKIP, steps_of, try_program
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode, ProgramCommand
-from rocm_tui.cli.work import LiveLine, Work, asked, consent, ended_by_signals, with_log
+from rocm_tui.cli.work import LiveLine, Work, asked, consent, ended_by_signals
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.limits import JobError, seconds_given
+from rocm_tui.jobs.limits import seconds_given
 from rocm_tui.jobs.program import ProgramRun
-from rocm_tui.json_output import JsonObject
+from rocm_tui.json_output import Document
 from rocm_tui.render.graphs import (
+    ARMS,
+    GRAPHS,
     GraphJson,
     ProgramTrialJson,
+    TablesTrialJson,
     TrialJson,
+    arm_label,
+    arm_lines,
+    best_arm,
     graph_text,
     graph_title,
-    graphs_text,
+    options_lines,
     pin_command,
     program_sentences,
     program_text,
     run_line,
     sentences,
     short,
-    trial_text,
 )
 from rocm_tui.render.improve import (
+    GAINS,
     PINS,
+    PROOFS,
     SURE,
     PinLine,
     ProofJson,
     SearchJson,
-    gain_table,
     news_text,
     no_gain_text,
     note_of,
     proof_figure,
     proof_sentences,
-    proof_text,
     subject_title,
     summary,
 )
-from rocm_tui.render.table import hanging, text_table
+from rocm_tui.render.table import text_table
+from rocm_tui.search.options import compile_option
 from rocm_tui.search.types import Search
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.graph_rows import GraphRow, find_graph, graph_rows
 from rocm_tui.session.model import Model, Row
 
 
-class GraphsJson(JsonObject):
+class GraphsJson(Document, tag="rocm-tui/graphs/1"):
     graphs: list[GraphJson]
+
+
+class ShownGraphJson(GraphJson, Document, tag="rocm-tui/graph/1"):
+    """One compiled graph."""
 
 
 @click.command()
 @click.argument("id", metavar="[ID]", type=common.GRAPH, required=False)
-@click.option("--text", is_flag=True, help="Print the captured text of graph ID.")
+@common.flag("--text", "Print the captured text of graph ID.")
 @common.from_option
-@common.cache_dir_option
-@common.json_option
+@common.output_options
 def graphs_command(
     id: str | None, text: bool, sources: Sequence[str], cache_dir: Path | None, json: bool
 ) -> int:
     """List the compiled graphs that `rocm-tui run` or a torch.profiler trace (--from) recorded.
 
-    For each graph: its calls, the time of a call, its share of the time in compiled graphs. With
-    ID: its tunings and their shares, its kernels where a profiler saw them, its trials. Exit code 1
-    if there is no graph.
+    The list has each graph's calls, the time of a call, and its share of the time in compiled
+    graphs. With ID, its tunings with their shares, its trials, and the kernels that a profiler saw
+    are listed. Exit code 1 if there is no graph.
+
+    Example: rocm-tui graphs
     """
     if text and (id is None or json):
         raise UsageError("--text needs an ID, and is no JSON: graphs ID --text")
@@ -112,22 +125,21 @@ def graphs_command(
         row = find_graph(rows, id)
         if text:
             common.print_source(text_of(layout, row.id).data.decode("utf-8", "replace"))
-        elif json:
-            say.out_json(GraphJson.of(row))
         else:
-            say.out(graph_text(row))
+            common.print_result(row, json, ShownGraphJson.of, graph_text)
         return ExitCode.YES
     if json:
         say.out_json(GraphsJson(graphs=[GraphJson.of(row) for row in rows]))
     elif rows:
-        say.out(graphs_text(rows))
+        say.out(text_table(GRAPHS, rows))
     else:
         say.err("no graph is known: `rocm-tui run -- CMD` records them")
     return ExitCode.of(bool(rows))
 
 
-class TrialsJson(JsonObject):
-    """All trials of a tuning in its graph; `trial` combines them."""
+class TrialsJson(Document, tag="rocm-tui/trial/1"):
+    """All trials of a tuning in its graph, or of options in a graph; `trial` combines them. `id` is
+    the tuning's, or else the graph's."""
 
     id: str
     trial: TrialJson
@@ -141,13 +153,17 @@ class TrialOptions:
     id: str | None
     choices: Sequence[str]
     graph: str | None
+    option: Sequence[str]
+    options: bool
     budget: float | None
     rounds: int
     processes: int
     yes: bool
+    dry_run: bool
     step: str | None
     skip: int
     pairs: int | None
+    table: Sequence[Path]
     device: str | None
     sources: Sequence[str]
     python: str | None
@@ -160,81 +176,68 @@ class TrialOptions:
 @common.optional_id_argument
 @common.choices_argument
 @click.option(
-    "--graph", metavar="GRAPH", type=common.GRAPH, help="The graph (default: where ID counts most)."
+    "--graph",
+    metavar="GRAPH",
+    type=common.GRAPH,
+    help="Time this graph (default: where ID counts most).",
 )
-@click.option(
-    "--budget",
-    type=float,
-    metavar="SECONDS",
-    help="Time passes for at most this long (default: 30, for CMD 600, or as configured).",
+@common.repeatable(
+    "--option", metavar="NAME=VALUE", help="Also compile the graph with this option of Inductor"
 )
+@common.flag("--options", "Also try the options that often help.")
+@common.seconds("--budget", "Time passes for at most this long", "30, of a program 600")
 @common.rounds_option
-@click.option(
-    "--processes",
-    type=int,
-    default=1,
-    metavar="N",
-    help="Try in N processes; from 3 on their spread makes the interval.",
-)
+@common.number("--processes", 1, "Use N processes; from 3 on, the interval is their spread.")
 @common.yes_to_graph_option
-@click.option("--step", metavar="REGEX", help="For CMD: a line that matches ends a timed step.")
-@click.option(
-    "--skip",
-    type=int,
-    default=SKIP,
-    metavar="N",
-    help=f"For CMD: warm-up steps (default: {SKIP}).",
+@common.dry_run_option
+@click.option("--step", metavar="REGEX", help="End a timed step of CMD at each line that matches.")
+@common.number("--skip", SKIP, f"Skip the first N steps of CMD as warm-up (default: {SKIP}).")
+@common.number("--pairs", None, "Run CMD N times with the pins, and N times without.")
+@common.repeatable(
+    "--table",
+    metavar="FILE",
+    help="Run CMD with this tuned table and without, or with two in place of the pins",
+    type=common.FILE,
 )
-@click.option("--pairs", type=int, metavar="N", help="For CMD: runs with the pins, and without.")
-@common.device_option
-@common.from_option
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.job_options
 def trial_command(**given: Any) -> int:
-    """Time whole passes of a captured graph with choices of tuning ID, and without them.
+    """Time whole passes of a captured graph with choices or options, and without them.
 
-    CHOICE is a name, a hash, the first digits of a hash, or #2 (default: those that may be faster).
-    With `-- CMD...` the whole program runs repeatedly, with the pins and without. Exit code 0 only
-    if the result is clear. Nothing is pinned, and no cache changes.
+    CHOICE is a name, a hash, the first digits of a hash, or #2 (default: all that may be faster).
+    Without ID, --option or --options try options of Inductor in the graph that takes most time.
+    With `-- CMD...` the whole program runs repeatedly, with the pins and without, or with one tuned
+    table of TunableOp, AITER, vLLM or SGLang and another. Exit code 0 only if the result is clear.
+    Nothing is pinned, and no cache or table changes.
 
     Example: rocm-tui trial --step loss -- python train.py
     """
     args = TrialOptions(**given)
     if args.program is not None:
         return _try_program(args)
-    if args.id is None:
-        raise UsageError("give a tuning's ID, or a program: rocm-tui trial -- python train.py")
+    if args.table:
+        raise UsageError(
+            "--table needs a program: trial --table FILE --step loss -- python serve.py"
+        )
     budget = seconds_given(args.budget, "--budget")
     if args.processes < 1:
         raise UsageError("--processes is a number, 1 or more")
+    options = [compile_option(text) for text in args.option]
     layout = common.layout_at(args.cache_dir)
-    model, row = pick_tuning(layout, args.sources, args.id)
-    found = [find_device_choice(row, name) for name in args.choices]
-    row = found[0][0] if found else row
-    named = [choice for _, choice in found]
-    graph = graph_for(row, graph_rows(model, layout), args.graph)
-    arms = arms_for(row, [graph], choices_to_try(row, named))
-    consent(layout, graph.graph, args.yes)
-    trials = _try(args, layout, graph, arms, budget)
-    result = combined(trials) if len(trials) > 1 else trials[0]
-    if args.json:
-        each = [TrialJson.of(one) for one in trials]
-        say.out_json(TrialsJson(id=row.id, trial=TrialJson.of(result), trials=each))
+    row: Row | None = None
+    arms: Sequence[Arm] = (BASELINE,)
+    if args.id is not None:
+        model, row = pick_tuning(layout, args.sources, args.id)
+        device_choices = [find_device_choice(row, name) for name in args.choices]
+        row = device_choices[0][0] if device_choices else row
+        graph = graph_for(row, graph_rows(model, layout), args.graph)
+        arms = arms_for(row, [graph], choices_to_try(row, [choice for _, choice in device_choices]))
+    elif options or args.options:
+        graph = pick_graph(known_graphs(layout, args.sources), args.graph)
     else:
-        _print_trial(row, result)
-    rivals = result.arms[1:]
-    return ExitCode.of(all(arm.verdict != "unclear" and not arm.failed for arm in rivals))
-
-
-def _try(
-    args: TrialOptions,
-    layout: Layout,
-    graph: GraphRow,
-    arms: Sequence[Arm],
-    budget: float | None,
-) -> list[Trial]:
-    """All trials, each in a process of its own; of several, each is told as it comes."""
+        raise UsageError("give a tuning's ID, --options, or a program: trial -- python train.py")
+    if args.options:
+        options += options_to_try(text_of(layout, graph.id), graph.graph.device)
+    arms = (*arms, *((option,) for option in dict.fromkeys(options)))
     work = Work(layout, args.python, args.device, warm=False)
     trying = GraphTrial(
         work,
@@ -245,14 +248,31 @@ def _try(
         rounds=args.rounds,
         threads=graph.session.threads if graph.session else None,
     )
+    notes = consent(layout, graph.graph, args.yes, dry_run=args.dry_run)
+    if args.dry_run:
+        names = ", ".join(map(arm_label, arms[1:]))
+        seconds = trying.budget * args.processes
+        step = f"time {graph_title(graph.graph)} for at most {seconds:g} s with {names}"
+        return common.print_plan([" ".join([f"{step};" if notes else step, *notes])], args.json)
+    trials = _try(args, work, trying, graph)
+    result = combined(trials) if len(trials) > 1 else trials[0]
+    if args.json:
+        each = [TrialJson.of(trial) for trial in trials]
+        id = graph.id if row is None else row.id
+        say.out_json(TrialsJson(id=id, trial=TrialJson.of(result), trials=each))
+    else:
+        _print_trial(row, result)
+    rivals = result.arms[1:]
+    return ExitCode.of(all(arm.verdict != "unclear" and not arm.failed for arm in rivals))
+
+
+def _try(args: TrialOptions, work: Work, trying: GraphTrial, graph: GraphRow) -> list[Trial]:
+    """Run the trials, each in its own process; print each of several as it ends."""
     trials: list[Trial] = []
     for number in range(1, args.processes + 1):
         count = f" ({number} of {args.processes})" if args.processes > 1 else ""
         with work.line.during(graph_title(graph.graph) + count):
-            try:
-                trials.append(trying.once())
-            except JobError as error:
-                raise JobError(with_log(error)) from error
+            trials.append(trying.once())
         if args.processes > 1 and not args.json:
             say.out(f"{number} of {args.processes}: {short(trials[-1])}", flush=True)
     return trials
@@ -261,60 +281,61 @@ def _try(
 def _try_program(args: TrialOptions) -> int:
     if not args.program:
         raise UsageError("-- needs a command: rocm-tui trial --step loss -- python train.py")
+    if args.dry_run:
+        raise UsageError("--dry-run goes without CMD, which runs as usual")
     if args.id is not None:
         raise UsageError("give a tuning's ID or a program, not both: CMD runs with all pins")
     if args.pairs is not None and args.pairs < LEAST_PROCESSES:
         raise UsageError(f"--pairs is a number, {LEAST_PROCESSES} or more")
     steps = steps_of(args.step, args.graph, args.skip)
-    line = LiveLine("trial")
+    line = LiveLine()
 
     def tell(run: ProgramRun) -> None:
         line.show("")
         if not args.json:
             say.out(run_line(run), flush=True)
 
-    with ended_by_signals():
-        try:
-            result = try_program(
-                args.program,
-                common.layout_at(args.cache_dir),
-                steps,
-                pairs=args.pairs,
-                budget=seconds_given(args.budget, "--budget"),
-                begun=lambda pair, side: line.show(f"pair {pair}, {side} the pins"),
-                tell=tell,
-            )
-        finally:
-            line.show("")
+    with ended_by_signals(), line.during("trial", ""):
+        result = try_program(
+            args.program,
+            common.layout_at(args.cache_dir),
+            steps,
+            tables=args.table,
+            pairs=args.pairs,
+            budget=seconds_given(args.budget, "--budget"),
+            begun=lambda pair, label: line.show(f"pair {pair}, {label}"),
+            tell=tell,
+        )
     if args.json:
-        say.out_json(ProgramTrialJson.of(result))
+        say.out_json((TablesTrialJson if result.tables else ProgramTrialJson).of(result))
     else:
         say.out()
-        say.out(program_text(result))
-        say.out()
-        for sentence in program_sentences(result):
-            say.out(hanging("", sentence))
+        common.print_paragraphs(program_text(result), program_sentences(result))
     return ExitCode.of(result.verdict.verdict != "unclear")
 
 
-def _print_trial(row: Row, trial: Trial) -> None:
-    say.out(trial_text(trial))
-    say.out()
-    for sentence in sentences(trial, row.tuning):
-        say.out(hanging("", sentence))
-    command = pin_command(trial, row.tuning, row.id)
-    if command:
+def _print_trial(row: Row | None, trial: Trial) -> None:
+    table = text_table(ARMS, arm_lines(trial))
+    common.print_paragraphs(table, sentences(trial, row.tuning if row else None))
+    best = best_arm(trial)
+    if row is not None and (command := pin_command(trial, row.tuning, row.id)):
         say.out(f"To use it: {command}")
+    if best is not None:
+        _print_options(best.swaps)
+
+
+def _print_options(arm: Arm) -> None:
+    """Print how a program sets the options of a confirmed arm, if it has any."""
+    if lines := options_lines(arm):
+        pins = " and the pins (the gain is that of both)" if swaps_of(arm) else ""
+        say.out(f"To compile with the options{pins}:")
+        for line in lines:
+            say.out(f"  {line}")
 
 
 @click.command()
 @common.graph_argument
-@click.option(
-    "--budget",
-    type=float,
-    metavar="SECONDS",
-    help="Search for at most this long, compiling included (default: 600, or as configured).",
-)
+@common.seconds("--budget", "Search for at most this long, compiling included", "600")
 @click.option(
     "--within",
     type=float,
@@ -322,19 +343,15 @@ def _print_trial(row: Row, trial: Trial) -> None:
     metavar="PCT",
     help="Try choices at most PCT per cent slower, and the fastest of each kind (default: 10).",
 )
-@click.option("--restart", is_flag=True, help="Discard an earlier search.")
-@click.option(
-    "--yes", is_flag=True, help="Run the text of the graph and pin the result without asking."
-)
-@common.device_option
-@common.from_option
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.flag("--options", "Also try options of Inductor, before choices.")
+@common.flag("--restart", "Discard an earlier search.")
+@common.flag("--yes", "Run the text of the graph and pin the result without asking.")
+@common.job_options
 def improve_command(
     graph: str | None,
     budget: float | None,
     within: float,
+    options: bool,
     restart: bool,
     yes: bool,
     device: str | None,
@@ -343,11 +360,13 @@ def improve_command(
     cache_dir: Path | None,
     json: bool,
 ) -> int:
-    """Try choices in a captured graph, and propose to pin those that make the whole graph faster.
+    """Try choices in a captured graph, and propose pins that make the whole graph faster.
 
     GRAPH is a graph's id or its first digits (default: the graph with most of the program's time).
     The result is confirmed in new processes. An interrupted search is continued. Exit code 0 if
     something faster was found; nothing is pinned without a yes.
+
+    Example: rocm-tui improve --budget 300
     """
     limit = seconds_given(budget, "--budget")
     margin = check_percent(within, "--within")
@@ -365,27 +384,28 @@ def improve_command(
         budget=limit,
         within=margin,
         restart=restart,
+        options=options,
         tell=teller.tell,
     )
     try:
-        with ended_by_signals():
+        with ended_by_signals(), work.line.during("", ""):
             search = improving.go()
     except (KeyboardInterrupt, SystemExit):
         if improving.search is not None and not json:
             _print_cut(improving.search)
         raise
-    finally:
-        work.line.show("")
     if json:
         say.out_json(SearchJson.of(search))
     else:
         _print_search(search, rows, improving.budget)
     _offer(layout, model, rows, search, yes=yes, json=json)
+    if (gain := result_of(search)) is not None and not json:
+        _print_options(gain.arm)
     return ExitCode.of(result_of(search) is not None)
 
 
 class _Teller:
-    """Says in the live line what the search does."""
+    """Shows the progress of a search in the live line."""
 
     def __init__(self, work: Work) -> None:
         self._line = work.line
@@ -402,16 +422,17 @@ class _Teller:
 
 
 def pin_lines(found: Sequence[PinProposal]) -> list[PinLine]:
-    return [PinLine(one.subject, one.candidate, one.graph) for one in found]
+    return [PinLine(proposal.subject, proposal.candidate, proposal.graph) for proposal in found]
 
 
 def _print_search(search: Search, rows: Rows, budget: float) -> None:
-    gain, found = result_of(search), proposals(search)
+    gain, proposed = result_of(search), proposals(search)
     if gain is not None:
-        say.out(gain_table(search, gain))
+        say.out(text_table(GAINS, [(search.graph, gain)]))
         say.out()
-        say.out(text_table(PINS, pin_lines(found)))
-        say.out()
+        if proposed:
+            say.out(text_table(PINS, pin_lines(proposed)))
+            say.out()
     lines = [*summary(search), *pinned_sentences(search, rows)]
     if gain is None:
         lines.append(no_gain_text(search, budget))
@@ -430,8 +451,8 @@ def _print_cut(search: Search) -> None:
 
 
 def pinned_sentences(search: Search, rows: Rows) -> list[str]:
-    """What to know of tunings of the graph that are pinned already."""
-    proposed = {one.subject.key: one.candidate.hash for one in proposals(search)}
+    """Return sentences on tunings of the graph that are already pinned."""
+    proposed = {proposal.subject.key: proposal.candidate.hash for proposal in proposals(search)}
     lines = []
     for subject in search.subjects:
         row = rows.get(subject.key)
@@ -451,7 +472,7 @@ def _offer(
 ) -> None:
     """Pin what was found, if a person agrees; else print how."""
     gain = result_of(search)
-    wanted = [one for one in proposals(search) if not _is_pinned(one, rows)]
+    wanted = [proposal for proposal in proposals(search) if not _is_pinned(proposal, rows)]
     if gain is None or not wanted:
         return
     these = "this" if len(wanted) == 1 else f"these {len(wanted)}"
@@ -465,9 +486,11 @@ def _offer(
         say.err(f"To prove it in stock processes: rocm-tui prove {search.graph}")
     elif not json:
         say.out("To pin them:")
-        for one in wanted:
+        for proposal in wanted:
             note = note_of(search, gain)
-            say.out(f"  rocm-tui pin {one.subject.id} {one.candidate.hash} --note '{note}'")
+            say.out(
+                f"  rocm-tui pin {proposal.subject.id} {proposal.candidate.hash} --note '{note}'"
+            )
 
 
 def _is_pinned(proposal: PinProposal, rows: Rows) -> bool:
@@ -477,25 +500,12 @@ def _is_pinned(proposal: PinProposal, rows: Rows) -> bool:
 
 @click.command()
 @common.graph_argument
-@click.option(
-    "--pairs",
-    type=int,
-    default=PAIRS,
-    metavar="N",
-    help=f"Processes with the pins, and as many without (default: {PAIRS}; at least 3).",
+@common.number(
+    "--pairs", PAIRS, f"Run N processes with the pins and N without (default: {PAIRS}; at least 3)."
 )
-@click.option(
-    "--budget",
-    type=float,
-    metavar="SECONDS",
-    help="Time passes for at most this long in each process (default: 10, or as configured).",
-)
+@common.seconds("--budget", "Time passes for at most this long in each process", "10")
 @common.yes_to_graph_option
-@common.device_option
-@common.from_option
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.job_options
 def prove_command(
     graph: str | None,
     pairs: int,
@@ -507,15 +517,17 @@ def prove_command(
     cache_dir: Path | None,
     json: bool,
 ) -> int:
-    """Compare a captured graph with and without the pins, in new processes of stock PyTorch.
+    """Compare a captured graph with and without the pins, in processes of stock PyTorch.
 
     GRAPH is a graph's id or its first digits (default: the graph with most of the program's time).
     The result goes into the notes of the graph's pins. Exit code 0 if the graph is faster with
     them.
+
+    Example: rocm-tui prove
     """
     limit = seconds_given(budget, "--budget")
     if pairs < 3:
-        raise UsageError("--pairs is a number, 3 or more: fewer tell nothing of their differences")
+        raise UsageError("--pairs is a number, 3 or more: fewer say nothing about the spread")
     layout = common.layout_at(cache_dir)
     rows = graph_rows(load_model(layout, also=sources), layout)
     picked = pick_graph(rows, graph)
@@ -529,18 +541,13 @@ def prove_command(
 
     proving = Proving(work, layout, picked, pairs=pairs, budget=limit, tell=tell)
     consent(layout, picked.graph, yes)
-    try:
-        with ended_by_signals():
-            proof = proving.go()
-    except JobError as error:
-        raise JobError(with_log(error)) from error
-    finally:
-        work.line.show("")
+    with ended_by_signals(), work.line.during("", ""):
+        proof = proving.go()
     annotate(layout, proof, proof_figure(proof))
     if json:
         say.out_json(ProofJson.of(proof))
     else:
-        say.out(proof_text(proof))
+        say.out(text_table(PROOFS, [proof]))
         say.out()
         for sentence in proof_sentences(proof):
             say.out(f"{sentence[0].upper()}{sentence[1:]}.")

@@ -19,7 +19,7 @@ from rocm_tui.cli.common import (
 )
 from rocm_tui.config.settings import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
-from rocm_tui.json_output import JsonObject
+from rocm_tui.json_output import Document
 from rocm_tui.render.problems import trouble_lines, why_nothing
 from rocm_tui.render.tuning_json import TuningJson
 from rocm_tui.render.tunings import tunings_text
@@ -28,7 +28,7 @@ from rocm_tui.session.query.fields import BY_NAME, FIELDS, FieldValues, Known
 from rocm_tui.session.query.match import ordered
 
 
-class TuningsJson(JsonObject):
+class TuningsJson(Document, tag="rocm-tui/ls/1"):
     """What `ls` found, and the problems of what it read."""
 
     tunings: list[TuningJson]
@@ -37,7 +37,7 @@ class TuningsJson(JsonObject):
 
 @click.command()
 @common.paths_argument
-@click.option("--tied", is_flag=True, help="Only tunings whose best choices are tied.")
+@common.flag("--tied", "List only tunings whose best choices are tied.")
 @filter_option
 @click.option(
     "--sort",
@@ -45,9 +45,8 @@ class TuningsJson(JsonObject):
     metavar="FIELD",
     help="Sort by this field of a filter; unknown values come last (default: age).",
 )
-@click.option("--reverse", is_flag=True, help="Reverse the order.")
-@common.cache_dir_option
-@common.json_option
+@common.flag("--reverse", "Reverse the order.")
+@common.output_options
 def ls_command(
     paths: Sequence[str],
     tied: bool,
@@ -59,15 +58,17 @@ def ls_command(
 ) -> int:
     """List the tunings in logs, caches and folders.
 
-    PATH is a file, a folder, or - for stdin (default: the cache directory). Exit code 1 if there is
+    PATH is a file or a folder (default: the cache directory). `-` is stdin. Exit code 1 if there is
     no tuning, or if a PATH cannot be read.
+
+    Example: rocm-tui ls train.log --filter 'op:mm !pinned'
     """
     query = parse_filter(filter)
     for mistake in settings_now().mistakes:
         say.err(str(mistake))
     layout = common.layout_at(cache_dir)
-    model, found, read_paths = load_named(layout, paths)
-    rows = [row for row in found if not tied or stats.tied(row.tuning)]
+    model, listed, read_paths = load_named(layout, paths)
+    rows = [row for row in listed if not tied or stats.standing(row.tuning) == "tied"]
     rows = matching_rows(rows, query, model.sessions)
     if sort or reverse:
         rows = ordered(rows, BY_NAME[sort or "age"], FieldValues(Known(model.sessions)), reverse)
@@ -75,24 +76,19 @@ def ls_command(
     if json:
         tunings = [TuningJson.of(row) for row in rows]
         say.out_json(TuningsJson(tunings=tunings, problems=model.problems))
-        for line in trouble_lines(lost):
-            say.err(line)
-    else:
-        if rows:
-            say.out(tunings_text(rows))
-        for line in trouble_lines(model.problems):
-            say.err(line)
-        if not rows:
-            root = str(layout.root)
-            for line in why_nothing(model, path_kinds(read_paths or [root], root), len(found)):
-                say.err(line)
-        for line in _missed_lines(read_paths):
-            say.err(line)
+    elif rows:
+        say.out(tunings_text(rows))
+    say.err(*trouble_lines(lost if json else model.problems))
+    if not rows:
+        root = str(layout.root)
+        say.err(*why_nothing(model, path_kinds(read_paths or [root], root), len(listed)))
+    if not json:
+        say.err(*_missed_lines(read_paths))
     return ExitCode.of(bool(rows) and not lost)
 
 
 def _missed_lines(paths: Sequence[str]) -> list[str]:
-    """What logs among these say that tuned tables lacked."""
+    """Return the lookups that logs report as missing in tuned tables."""
     if not any(Path(path).is_file() for path in paths):
         return []
     from rocm_tui.actions.cover import missed_in  # loads all tuners' formats, for files alone

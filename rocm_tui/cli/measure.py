@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import click
 
 from backend.model.choice import Caches, Choice, Measurement
+from backend.model.origin import device_kind
+from backend.model.tuning import Tuning
 from rocm_tui import say
 from rocm_tui.actions.measure import (
     Measuring,
@@ -27,12 +30,13 @@ from rocm_tui.cli.common import (
     matching_rows,
     parse_filter,
 )
-from rocm_tui.cli.work import Work, with_log
-from rocm_tui.environment import device_to_measure
+from rocm_tui.cli.work import Work, asked
+from rocm_tui.environment import CPU, device_to_measure
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, seconds_given
-from rocm_tui.json_output import JsonObject
+from rocm_tui.jobs.load import busy_warning
+from rocm_tui.json_output import Document, JsonObject
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.measured import (
     MeasurementJson,
@@ -42,7 +46,6 @@ from rocm_tui.render.measured import (
     sentences,
     standing,
 )
-from rocm_tui.render.table import hanging
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.model import Row
 
@@ -61,12 +64,12 @@ class MeasuredSuspectJson(JsonObject):
     reason: str | None
 
 
-class MeasuredSuspectsJson(JsonObject):
+class MeasuredSuspectsJson(Document, tag="rocm-tui/measure-suspects/1"):
     suspects: list[MeasuredSuspectJson]
     not_measurable: int
 
 
-class MeasurementsJson(JsonObject):
+class MeasurementsJson(Document, tag="rocm-tui/measure/1"):
     """All measurements of a tuning; `measurement` is the last one, which counts."""
 
     id: str
@@ -106,6 +109,17 @@ def _measure_suspects(suspects: Suspects, measure: Measure, json: bool) -> ExitC
     return ExitCode.of(clear)
 
 
+def _goes_on(tunings: Sequence[Tuning], yes: bool) -> bool:
+    """Warn of a busy machine. Where a person can answer, ask whether to measure anyway."""
+    warning = busy_warning(tunings)
+    if not warning:
+        return True
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        say.err(warning)
+        return True
+    return asked(f"{warning}. Measure anyway? [y/N] ")
+
+
 def _is_clear(measurement: Measurement) -> bool:
     return not measurement.failed and all(c.verdict != "unclear" for c in measurement.choices)
 
@@ -113,44 +127,29 @@ def _is_clear(measurement: Measurement) -> bool:
 @click.command()
 @common.optional_id_argument
 @common.choices_argument
-@click.option(
-    "--budget",
-    type=float,
-    metavar="SECONDS",
-    help="Measure for at most this long, compiling excluded (default: 30, or as configured).",
-)
+@common.seconds("--budget", "Measure for at most this long, compiling excluded", "30")
 @click.option(
     "--within",
     type=float,
     default=10.0,
     metavar="PCT",
-    help="Without CHOICE: all at most PCT per cent slower than the best (default: 10).",
+    help="Without CHOICE, take all at most PCT per cent slower than the best (default: 10).",
 )
 @common.rounds_option
-@click.option(
+@common.number(
     "--repeat",
-    type=int,
-    default=1,
-    metavar="N",
-    help="Measure N times, each in a new process; `compare` trusts small changes from 3 on.",
+    1,
+    "Measure N times, each in a new process; `compare` trusts small changes from 3 on.",
 )
-@click.option(
-    "--cold",
-    is_flag=True,
-    help="Clear the caches of a call's inputs, as for weights in a model (default on GPUs).",
+@common.flag(
+    "--cold", "Clear the caches before each call, as for weights in a model (default on GPUs)."
 )
-@click.option(
-    "--hot",
-    is_flag=True,
-    help="Keep the inputs in the caches (default on CPUs for small inputs).",
-)
-@click.option("--suspects", is_flag=True, help="Measure every tuning whose times are doubtful.")
+@common.flag("--hot", "Keep the inputs in the caches (default on CPUs for small inputs).")
+@common.flag("--suspects", "Measure every tuning whose times are doubtful.")
+@common.flag("--yes", "Measure on a busy machine without asking.")
 @filter_option
-@common.device_option
-@common.from_option
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.dry_run_option
+@common.job_options
 def measure_command(
     id: str | None,
     choices: Sequence[str],
@@ -161,7 +160,9 @@ def measure_command(
     cold: bool,
     hot: bool,
     suspects: bool,
+    yes: bool,
     filter: str | None,
+    dry_run: bool,
     device: str | None,
     sources: Sequence[str],
     python: str | None,
@@ -173,6 +174,8 @@ def measure_command(
     CHOICE is a name, a hash, the first digits of a hash, or #2 (default: all near the best). The
     result is kept in the cache directory and used by ls, show, watch and pin. --filter goes with
     --suspects. Exit code 0 only if the result is clear.
+
+    Example: rocm-tui measure 3fa91c2
     """
     common.require_at_most_one(cold=cold, hot=hot)
     seconds_given(budget, "--budget")
@@ -181,23 +184,28 @@ def measure_command(
         raise UsageError("--repeat is how often to measure, 1 or more")
     layout = common.layout_at(cache_dir)
 
-    def measure(row: Row, choices: Sequence[Choice]) -> list[Measurement]:
-        """Return all measurements; of several, each is printed as it comes."""
-        measure_job(row.tuning, choices)  # what cannot be measured fails before a worker starts
+    def measuring(row: Row, choices: Sequence[Choice]) -> tuple[Work, Measuring]:
+        _check_device(row, device)
         own_device = device_to_measure(device, row.tuning.device_index)
         work = Work(layout, python, own_device, warm=repeat == 1)
         caches: Caches | None = "cold" if cold else "hot" if hot else None
-        measuring = Measuring(
+        return work, Measuring(
             work, row.tuning, choices, budget=budget, caches=caches, rounds=rounds
         )
+
+    def step(row: Row, choices: Sequence[Choice]) -> str:
+        seconds = measuring(row, choices)[1].budget * repeat
+        names = ", ".join(choice.label for choice in choices)
+        return f"measure {row.id} {problem_title(row.tuning)} for at most {seconds:g} s: {names}"
+
+    def measure(row: Row, choices: Sequence[Choice]) -> list[Measurement]:
+        """Return all measurements; of several, each is printed as it comes."""
+        work, job = measuring(row, choices)
         measurements: list[Measurement] = []
         for number in range(1, repeat + 1):
             count = f" ({number} of {repeat})" if repeat > 1 else ""
             with work.line.during(problem_title(row.tuning) + count):
-                try:
-                    measurements.append(measuring.once())
-                except JobError as error:
-                    raise JobError(with_log(error)) from error
+                measurements.append(job.once())
             if repeat > 1 and not json:
                 say.out(repeat_line(row.tuning, measurements[-1], number, repeat), flush=True)
         return measurements
@@ -208,16 +216,30 @@ def measure_command(
         query = parse_filter(filter)
         model = load_model(layout, also=sources)
         rows = matching_rows(model.rows(), query, model.sessions)
-        return _measure_suspects(find_suspects(rows), measure, json)
+        doubtful = find_suspects(rows)
+        if dry_run:
+            return common.print_plan(
+                [step(each.row, each.choices) for each in doubtful.suspects], json
+            )
+        if not _goes_on([suspect.row.tuning for suspect in doubtful.suspects], yes):
+            return ExitCode.of(False)
+        return _measure_suspects(doubtful, measure, json)
     if filter:
         raise UsageError("--filter is for --suspects: an ID is one tuning")
     if id is None:
         raise UsageError("which tuning? measure ID, or measure --suspects")
     _, row = pick_tuning(layout, sources, id)
-    found = [find_device_choice(row, name) for name in choices]
-    row = found[0][0] if found else row
-    named = [choice for _, choice in found]
-    measurements = measure(row, choices_to_measure(row, named, margin))
+    device_choices = [find_device_choice(row, name) for name in choices]
+    row = device_choices[0][0] if device_choices else row
+    named = [choice for _, choice in device_choices]
+    wanted = choices_to_measure(row, named, margin)
+    _check_device(row, device)
+    measure_job(row.tuning, wanted)  # what cannot be measured fails before a question
+    if dry_run:
+        return common.print_plan([step(row, wanted)], json)
+    if not _goes_on([row.tuning], yes):
+        return ExitCode.of(False)
+    measurements = measure(row, wanted)
     last = measurements[-1]
     row = replace(row, tuning=replace(row.tuning, measured=last))
     if json:
@@ -228,15 +250,18 @@ def measure_command(
     return ExitCode.of(_is_clear(last))
 
 
+def _check_device(row: Row, device: str | None) -> None:
+    if device not in (None, CPU) and device_kind(row.tuning) == CPU:
+        raise UsageError(f"{row.id} was tuned on the CPU and is measured there: omit --device")
+
+
 def _print(row: Row, measurements: Sequence[Measurement]) -> None:
     """The last measurement in full; of several, how far they agree."""
     last, several = measurements[-1], len(measurements) > 1
     if several:
         say.out()
-    say.out(measured_text(row.tuning, last))
-    say.out()
-    for sentence in sentences(row.tuning, last, row.id, row.pin):
-        say.out(hanging("", sentence))
+    explained = sentences(row.tuning, last, row.id, row.pin)
+    common.print_paragraphs(measured_text(row.tuning, last), explained)
     if several:
         say.out(f"\nMedians of {len(measurements)} measurements:")
         say.out(repeats_text(row.tuning, measurements))

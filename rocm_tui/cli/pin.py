@@ -1,4 +1,4 @@
-"""`rocm-tui pin`, `unpin`, `pins` and `undo`."""
+"""`rocm-tui pin` and `unpin`; and `pins` and `undo`, which `pin` replaced."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import NotPinnable, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.json_output import JsonObject
+from rocm_tui.json_output import Document
 from rocm_tui.render.measured import BitsChangeJson, output_warning, why_not_bitwise
 from rocm_tui.render.pins import (
     PIN_LIST,
@@ -53,41 +53,64 @@ from rocm_tui.render.table import text_table
 from rocm_tui.session.find import find_pins
 from rocm_tui.session.refusals import why_wrong
 
+reconcile_option = common.flag("--reconcile", "Apply pins that have drifted again, then list all.")
+history_option = common.flag("--history", "List the pins, and what was pinned and unpinned before.")
+
 
 @click.command()
-@common.id_argument
-@click.argument("choice", metavar="CHOICE")
-@click.option("--note", default="", help="The reason, for the history.")
-@click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")
-@click.option(
-    "--bitwise",
-    is_flag=True,
-    help="Refuse unless CHOICE was measured to give the same bits as the choice in use.",
+@common.optional_id_argument
+@click.argument("choice", metavar="[CHOICE]", required=False)
+@click.option("--note", default="", help="Record this reason in the history.")
+@common.dry_run_option
+@common.flag(
+    "--bitwise", "Refuse unless CHOICE was measured to give the same bits as the choice in use."
 )
-@click.option(
-    "--wrong", is_flag=True, help="Pin CHOICE even if measuring found its result to be wrong."
-)
+@common.flag("--wrong", "Pin CHOICE even if measuring found its result to be wrong.")
+@common.flag("--undo", "Undo your last pin or unpin; each call goes one step further back.")
+@reconcile_option
+@history_option
 @common.from_option
-@common.cache_dir_option
-@common.json_option
+@common.output_options
 def pin_command(
-    id: str,
-    choice: str,
+    id: str | None,
+    choice: str | None,
     note: str,
     dry_run: bool,
     bitwise: bool,
     wrong: bool,
+    undo: bool,
+    reconcile: bool,
+    history: bool,
     sources: Sequence[str],
     cache_dir: Path | None,
     json: bool,
 ) -> int:
     """Pin CHOICE of tuning ID: every later torch.compile uses it until `unpin`.
 
+    Without ID, list the pins; exit code 1 then means that a pin is not active.
+
     CHOICE is a name, a hash, the first digits of a hash, or #2 for the second fastest. ID may be
     FILE:LINE of a tuned table (TunableOp, AITER, MoE configs); CHOICE is then the name of another
     solution, NAME=VALUE,..., or a table that has it for the same entry.
+
+    \b
+    Examples:
+    rocm-tui pin 3fa91c2 '#2' --note 'faster in the model'
+    rocm-tui pin --history
+    rocm-tui pin --undo
     """
+    common.require_at_most_one(undo=undo, reconcile=reconcile, history=undo and history)
     layout = common.layout_at(cache_dir)
+    if id is not None and (undo or reconcile or history):
+        raise UsageError("--undo, --reconcile and --history go without ID and CHOICE")
+    if undo:
+        return _undo(layout, dry_run=dry_run, json=json)
+    if id is None:
+        if note or dry_run or bitwise or wrong or sources:
+            raise UsageError("which choice? pin ID CHOICE; pin alone lists the pins")
+        return _list(layout, reconcile=reconcile, history=history, json=json)
+    if choice is None:
+        raise UsageError(f"which choice? `rocm-tui show {plain(id)}` lists them")
     if is_place(id):
         return _pin_row(layout, id, choice, note=note, dry_run=dry_run, json=json)
     model, row = pick_tuning(layout, sources, id)
@@ -159,7 +182,7 @@ def _devices(indices: Sequence[int]) -> str:
 
 
 def _changes(wanted: Pinnable, count: int, one: str = "", more: str = "") -> str:
-    """Of a kernel that Inductor launches files are written, of others numbers are raised."""
+    """Return what a pin changes: files of a kernel that Inductor launches, else numbers."""
     if is_inductors(wanted.key.op):
         return f"{counted(count, f'best config{one}', f'best configs{more}')} written"
     return f"{counted(count, f'number{one}', f'numbers{more}')} raised out of reach"
@@ -175,27 +198,35 @@ def _pinned_text(wanted: Pinnable, pinned: Pinned) -> str:
     )
 
 
-class UnpinnedJson(JsonObject):
+class UnpinnedJson(Document, tag="rocm-tui/unpin/1"):
     unpinned: list[str]
 
 
 @click.command()
 @click.argument("ids", metavar="[ID]...", type=common.PINNED, nargs=-1)
-@click.option("--all", is_flag=True, help="Remove every pin of this cache directory.")
-@common.cache_dir_option
-@common.json_option
-def unpin_command(ids: Sequence[str], all: bool, cache_dir: Path | None, json: bool) -> int:
+@common.flag("--all", "Remove every pin of this cache directory.")
+@common.dry_run_option
+@common.output_options
+def unpin_command(
+    ids: Sequence[str], all: bool, dry_run: bool, cache_dir: Path | None, json: bool
+) -> int:
     """Remove the pins of these tunings; measured times and compiled graphs are restored.
 
     ID is the id of a pinned tuning, or FILE:LINE of a tuned table.
+
+    Example: rocm-tui unpin 3fa91c2
     """
     if bool(ids) == all:
-        raise UsageError("unpin takes either ids or --all; `rocm-tui pins` prints the ids")
+        raise UsageError("unpin takes either ids or --all; `rocm-tui pin` prints the ids")
     layout = common.layout_at(cache_dir)
+    store = PinStore(layout)
+    pins: Sequence[Pin] = (*store.pins(), *store.unfinished())
+    pins = pins if all else _pins_of(pins, ids)
+    if dry_run:
+        return common.print_plan([f"unpin {pin.label} of {pin.id}" for pin in pins], json)
     if all:
         pins = take_all_back(layout)
     else:
-        pins = _pins_of(PinStore(layout).pins(), ids)
         take_back(pins, layout)
     if json:
         say.out_json(UnpinnedJson(unpinned=[pin.id for pin in pins]))
@@ -211,29 +242,32 @@ def _pins_of(pins: Sequence[Pin], words: Sequence[str]) -> list[Pin]:
     """Each once, in the order of the words."""
     meant: list[Pin] = []
     for word in words:
-        found = pins_at(pins, word) if is_place(word) else find_pins(pins, [word])
-        meant += [pin for pin in found if pin not in meant]
+        matching = pins_at(pins, word) if is_place(word) else find_pins(pins, [word])
+        meant += [pin for pin in matching if pin not in meant]
     return meant
 
 
-class PinsJson(JsonObject):
+class PinsJson(Document, tag="rocm-tui/pins/1"):
     """The pins of a cache directory; `history` with `--history` only."""
 
     pins: list[PinJson]
     history: list[PinEventJson] | UnsetType
 
 
-@click.command()
-@click.option("--reconcile", is_flag=True, help="Apply pins that have drifted again first.")
-@click.option("--history", is_flag=True, help="Also list earlier pins and unpins.")
-@common.cache_dir_option
-@common.json_option
+@click.command(hidden=True)
+@reconcile_option
+@history_option
+@common.output_options
 def pins_command(reconcile: bool, history: bool, cache_dir: Path | None, json: bool) -> int:
-    """List the pins of the cache directory.
+    """List the pins of the cache directory, as `rocm-tui pin` does without ID.
 
-    Exit code 1 if one of them is not active.
+    Example: rocm-tui pin
     """
-    layout = common.layout_at(cache_dir)
+    return _list(common.layout_at(cache_dir), reconcile=reconcile, history=history, json=json)
+
+
+def _list(layout: Layout, *, reconcile: bool, history: bool, json: bool) -> int:
+    """Print the pins and, if wanted, the history; exit code 1 if one of them is not active."""
     statuses = reapply_pins(layout, thorough=True) if reconcile else PinStore(layout).status()
     events = PinStore(layout).history() if history else ()
     if json:
@@ -245,21 +279,27 @@ def pins_command(reconcile: bool, history: bool, cache_dir: Path | None, json: b
         )
     else:
         say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
+        for pin in PinStore(layout).unfinished():
+            what = f"the unpin of {plain(pin.label)} was interrupted"
+            say.err(f"{what}, and it may still win: `rocm-tui unpin {pin.id}` finishes it")
         for event in events:
             say.out(history_line(event))
     return ExitCode.of(all(status.state == "active" for status in statuses))
 
 
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Print what would be undone.")
-@common.cache_dir_option
-@common.json_option
+@click.command(hidden=True)
+@common.dry_run_option
+@common.output_options
 def undo_command(dry_run: bool, cache_dir: Path | None, json: bool) -> int:
-    """Undo your last pin or unpin in this cache directory; each call goes one step further back.
+    """Undo your last pin or unpin, as `rocm-tui pin --undo` does.
 
-    All that one command pinned or unpinned is one step. Exit code 1 if nothing is left to undo.
+    Example: rocm-tui pin --undo
     """
-    layout = common.layout_at(cache_dir)
+    return _undo(common.layout_at(cache_dir), dry_run=dry_run, json=json)
+
+
+def _undo(layout: Layout, *, dry_run: bool, json: bool) -> int:
+    """Undo all that one command pinned or unpinned; exit code 1 if nothing is left to undo."""
     step = next_step_back(layout)
     if step is not None and not dry_run:
         step_back(layout, step)

@@ -8,71 +8,64 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError
+from backend.inductor.hooks.environment import rank
 from backend.model.session import ActivityState
 from backend.ranks import job
 from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.config.settings import config
-from rocm_tui.errors import RocmTuiError, UsageError
-from rocm_tui.launch.run import MakeLine, RunOptions, run
+from rocm_tui.errors import UsageError
+from rocm_tui.launch.records import read_records
+from rocm_tui.launch.run import FinishedRun, MakeLine, RunOptions, run
+from rocm_tui.search.options import compile_option
 from rocm_tui.session.numbers import running, shorten
 
 if TYPE_CHECKING:
     from rocm_tui.ingest.follow.tailer import Tailer
 
 SECONDS = 2.0
-"""For which a kernel is measured, unless it is clear before."""
+"""How long a kernel is measured at most."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--quiet", is_flag=True, help="Hide AUTOTUNE tables.")
+@common.flag("--quiet", "Hide AUTOTUNE tables.")
 @common.max_autotune_option
-@click.option("--templates", is_flag=True, help="Offer our ROCm templates to Inductor.")
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Reject choices whose results are further off than rounding explains.",
+@common.flag("--templates", "Offer our ROCm templates to Inductor.")
+@common.repeatable(
+    "--option",
+    metavar="NAME=VALUE",
+    help="Compile CMD with this option of Inductor, whatever CMD sets",
 )
-@click.option("--no-shares", is_flag=True, help="Do not record calls and times of compiled graphs.")
-@click.option(
-    "--capture",
-    is_flag=True,
-    help="Keep the text of each compiled graph, for `trial` and `improve`.",
-)
-@click.option(
+@common.flag("--check", "Reject choices whose results are further off than rounding explains.")
+@common.flag("--no-shares", "Do not record calls and times of compiled graphs.")
+@common.flag("--capture", "Keep the text of each compiled graph, for `trial` and `improve`.")
+@common.flag(
     "--cache-triton",
-    is_flag=True,
-    help="Keep the times of @triton.autotune (TRITON_CACHE_AUTOTUNING=1), to watch and pin.",
+    "Keep the times of @triton.autotune (TRITON_CACHE_AUTOTUNING=1), to watch and pin.",
 )
 @click.option(
     "--agree/--no-agree",
     default=None,
-    help="In a job of several ranks: one tunes a problem, the others take its choice.",
+    help="Let one rank of a job tune a problem, and the others take its choice.",
 )
-@click.option(
-    "--agree-timeout",
-    type=float,
-    metavar="SECONDS",
-    help=f"A rank waits this long for another, then tunes alone (default: {job.SECONDS:g}).",
+@common.seconds(
+    "--agree-timeout", "Wait this long for another rank, then tune alone", f"{job.SECONDS:g}"
 )
 @click.option(
     "--agree-dir",
     type=common.FOLDER,
     metavar="DIR",
-    help="A folder that all hosts of this job share; one host needs none.",
+    help="Use this folder, which all hosts of the job share; one host needs none.",
 )
-@click.option(
-    "--all-devices",
-    is_flag=True,
-    help="Tune once for all GPUs of a kind; implies --agree.",
-)
+@common.flag("--all-devices", "Tune once for all GPUs of a kind; implies --agree.")
 @click.option(
     "--measure-kernels",
     is_flag=False,
@@ -83,62 +76,59 @@ SECONDS = 2.0
     help=f"Measure the configs of each Triton kernel that CMD tunes (default: {SECONDS:g} s each).",
 )
 @click.option("--id", metavar="NAME", hidden=True)  # `watch -- CMD` names it
+@click.option("--no-summary", is_flag=True, hidden=True)  # Watch shows what was recorded
 @common.cache_dir_option
 @click.argument("argv", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
 def run_command(
     argv: Sequence[str],
-    quiet: bool,
-    max_autotune: bool,
-    templates: bool,
-    check: bool,
+    option: Sequence[str],
     no_shares: bool,
-    capture: bool,
-    cache_triton: bool,
+    no_summary: bool,
     agree: bool | None,
     agree_timeout: float | None,
-    agree_dir: Path | None,
-    all_devices: bool,
-    measure_kernels: float,
-    id: str | None,
-    cache_dir: Path | None,
+    **given: Any,
 ) -> int:
-    """Run CMD unchanged with our hooks in its torch.compile. The exit code is its own."""
+    """Run CMD unchanged, record its tunings, and honour its pins.
+
+    At the end, three lines say what was recorded, what is worth a look, and which command comes
+    next. The exit code is that of CMD.
+
+    Example: rocm-tui run -- python train.py
+    """
     if not argv:
         raise UsageError("run needs a command: rocm-tui run -- python train.py")
-    if capture and no_shares:
-        raise UsageError("--capture records graphs, --no-shares does not: take one of them")
-    if not 0 <= measure_kernels <= 3600:
-        raise UsageError("--measure-kernels takes seconds for one kernel, 3600 at most")
-    _migrate(common.layout_at(cache_dir))
-    implied = agree_timeout is not None or agree_dir is not None or all_devices
     options = RunOptions(
-        quiet=quiet,
-        max_autotune=max_autotune,
-        templates=templates,
-        check=check,
+        **given,
         shares=not no_shares,
-        capture=capture,
-        cache_triton=cache_triton,
-        agree=_seconds_to_agree(True if agree is None and implied else agree, agree_timeout),
-        agree_dir=agree_dir,
-        all_devices=all_devices,
-        measure_kernels=measure_kernels,
-        cache_dir=cache_dir,
-        id=id,
+        summary=not no_summary,
+        options=[compile_option(text) for text in option],
     )
-    make_line: MakeLine = (lambda layout, run: None) if quiet else run_line
-    return run(argv, options, make_line=make_line, tell_ranks=_differences)
+    if options.capture and no_shares:
+        raise UsageError("--capture records graphs, --no-shares does not: take one of them")
+    if not 0 <= options.measure_kernels <= 3600:
+        raise UsageError("--measure-kernels takes seconds for one kernel, 3600 at most")
+    _migrate(common.layout_at(options.cache_dir))
+    if agree is None and (agree_timeout is not None or options.agree_dir or options.all_devices):
+        agree = True
+    options = replace(options, agree=_seconds_to_agree(agree, agree_timeout))
+    make_line: MakeLine = (lambda layout, run: None) if options.quiet else run_line
+    return run(argv, options, make_line=make_line, report=_report)
 
 
-def _differences(layout: Layout, run: str, logs: Sequence[Path]) -> str:
-    """That ranks which should agree do not, also those of their job under other runs."""
-    from rocm_tui.actions.agree import agreement_in  # few runs have ranks
-    from rocm_tui.render.agree import differing_line
+def _report(run: FinishedRun) -> Sequence[str]:
+    """Return the three closing lines, or none where stderr must stay exactly the program's.
 
-    try:
-        return differing_line(agreement_in(layout, logs, run), run)
-    except (RocmTuiError, StoreError, OSError) as error:  # the program's exit code matters more
-        return f"its ranks were not compared: {error}"
+    That is so where stderr is no terminal and no hook was loaded, or a rank above 0 writes.
+    """
+    if not run.options.summary:
+        return ()
+    records = read_records(run)
+    hooked = bool(records.sessions or records.kept) and not rank(run.env)
+    if not (run.terminal or run.options.quiet or hooked):
+        return ()
+    from rocm_tui.cli.run_report import closing_lines  # takes 0.3 s to load
+
+    return closing_lines(run, records)
 
 
 def _seconds_to_agree(wanted: bool | None, seconds: float | None) -> float | None:
@@ -155,7 +145,7 @@ def _seconds_to_agree(wanted: bool | None, seconds: float | None) -> float | Non
 
 
 def _migrate(layout: Layout) -> None:
-    """A pin of an older version breaks programs that do not offer its choice: not this one."""
+    """Migrate pins of older versions, which break programs that do not offer the pinned choice."""
     if not layout.pins.exists():
         return
     # Every program that is run waits for this: the store is loaded only where something is pinned.
@@ -179,7 +169,7 @@ _QUIET = 2.0
 
 
 class Calm:
-    """Decide when a whole line may be printed: pauses double as long as there is news."""
+    """Decide when a whole line may be printed: pauses double while states change."""
 
     def __init__(self) -> None:
         self._state: object = None
@@ -197,7 +187,7 @@ class Calm:
 
 
 class RunLine:
-    """What a program under `run` is doing, in a line on the terminal that its stderr goes to.
+    """A line on the terminal that shows what a program under `run` is doing.
 
     Where its stdout goes elsewhere the line is rewritten in place, and cleared before the program
     writes: all of its stderr passes through us. Where both share the terminal we do not see what it
@@ -222,7 +212,7 @@ class RunLine:
         self._at_start = True
 
     def look(self) -> None:
-        """Say what the program does now, if it is time to."""
+        """Show what the program does now, if it is time to."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -233,16 +223,17 @@ class RunLine:
             if self._at_start:
                 self._show(text)
         elif now - self._wrote > _QUIET and self._at_start and self._calm.due(state, now):
+            say.begin_line()
             with contextlib.suppress(OSError, ValueError):
                 say.err(text, flush=True)
 
     def wrote(self, data: bytes) -> None:
-        """The program's own comes first."""
+        """Clear the line before the program writes."""
         self._show("")
         self._wrote, self._at_start = time.monotonic(), data.endswith(b"\n")
 
     def clear(self) -> None:
-        """The program has ended."""
+        """Clear the line at the end of the program."""
         self._show("")
 
     def _show(self, text: str) -> None:
@@ -254,8 +245,12 @@ class RunLine:
             say.overwrite(shorten(text and f"rocm-tui: {text}", width - 1))
 
     def _doing(self) -> tuple[str | None, str]:
-        """What takes long now; None and nothing where nothing does."""
-        busy = [one.activity for one in self._model.processes.live if one.activity.state in BUSY]
+        """Return the state that takes long now, and its text; None and ``""`` for none."""
+        busy = [
+            process.activity
+            for process in self._model.processes.live
+            if process.activity.state in BUSY
+        ]
         if not busy:
             return None, ""
         from rocm_tui.render.sessions import state_text
@@ -279,7 +274,7 @@ class RunLine:
                 self._model.put(tailer.poll())
 
     def _logs(self) -> Iterator[str]:
-        """The logs that may be of this run: known ones, and those that have come since it began."""
+        """Yield the logs that may belong to this run: the ones being read, and newer ones."""
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:

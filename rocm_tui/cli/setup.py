@@ -19,7 +19,7 @@ from rocm_tui.cli.common import COMPLETE_VARIABLE, PROGRAM, ExitCode
 from rocm_tui.cli.work import LiveLine
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.table import hanging, plain_table
 from rocm_tui.session import numbers as fmt
 
@@ -28,9 +28,7 @@ MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 @click.command()
 @click.argument("files", metavar="[FILE]...", type=common.FILE, nargs=-1)
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.worker_options
 def doctor_command(
     files: Sequence[Path], python: str | None, cache_dir: Path | None, json: bool
 ) -> int:
@@ -39,6 +37,8 @@ def doctor_command(
     FILE holds the bytes of torch.compiler.save_cache_artifacts(): its contents are listed, and the
     pins that it would hide. Exit code 1 if something is broken, or if a FILE cannot be read or
     hides a pin.
+
+    Example: rocm-tui doctor
     """
     layout = common.layout_at(cache_dir)
     value: JsonObject
@@ -47,10 +47,8 @@ def doctor_command(
         value = MegaCachesJson(bundles=[MegaCacheJson.of(each) for each in examined])
         groups = [each.checks for each in examined]
     else:
-        line = LiveLine("doctor")  # torch, and a kernel for each target, take seconds
-        line.show("asking torch and the compilers")
-        checks = examine(layout, python)
-        line.show("")
+        with LiveLine().during("doctor", "asking torch and the compilers"):  # takes seconds
+            checks = examine(layout, python)
         value, groups = ChecksJson(checks=checks), [checks]
     if json:
         say.out_json(value)
@@ -62,7 +60,7 @@ def doctor_command(
     return ExitCode.of(all(check.verdict != "bad" for checks in groups for check in checks))
 
 
-class ChecksJson(JsonObject):
+class ChecksJson(Document, tag="rocm-tui/doctor/1"):
     checks: Sequence[DoctorCheck]
 
 
@@ -106,7 +104,7 @@ class MegaCacheJson(JsonObject):
         )
 
 
-class MegaCachesJson(JsonObject):
+class MegaCachesJson(Document, tag="rocm-tui/doctor-mega-caches/1"):
     bundles: list[MegaCacheJson]
 
 
@@ -125,33 +123,34 @@ def _print_checks(checks: Sequence[DoctorCheck]) -> None:
     type=float,
     default=DAYS,
     metavar="DAYS",
-    help=f"Only files not used for this long (default: {DAYS:g}).",
+    help=f"Take only files not used for this long (default: {DAYS:g}).",
 )
-@click.option("--yes", is_flag=True, help="Remove them.")
-@common.cache_dir_option
-@common.json_option
+@common.flag("--yes", "Remove them.")
+@common.output_options
 def prune_command(older_than: float, yes: bool, cache_dir: Path | None, json: bool) -> int:
     """List old files of rocm-tui in the cache directory; remove them with --yes.
 
-    Those are sessions, captured graphs, caches of trials and compiled kernels. What the undo of a
-    pin needs stays, and so do all files of Inductor.
+    These are sessions, captured graphs, caches of trials and compiled kernels. All files of
+    Inductor stay, and so does what is needed to undo a pin.
+
+    Example: rocm-tui prune --older-than 90
     """
     if not (math.isfinite(older_than) and older_than >= 0):
         raise UsageError(f"--older-than is a number of days, from 0 on: {older_than}")
     layout, now = common.layout_at(cache_dir), time.time()
-    found = leftovers(layout, now, older_than)
-    removed = [old for old in found.old if yes and remove(layout, old, now, older_than)]
+    files = leftovers(layout, now, older_than)
+    removed = [old for old in files.old if yes and remove(layout, old, now, older_than)]
     if json:
-        old = [LeftoverJson.of(each, each in removed) for each in found.old]
-        say.out_json(PrunedJson(leftovers=old, kept=found.kept))
-    elif not found.old:
+        old = [LeftoverJson.of(each, each in removed) for each in files.old]
+        say.out_json(PrunedJson(leftovers=old, kept=files.kept))
+    elif not files.old:
         say.out("Nothing is old: nothing to remove.")
     elif yes:
         say.out(f"Removed {_total(removed)}.")
     else:
-        say.out(_leftovers_text(found.old, now))
-        say.out(f"\n{_total(found.old)} in all; --yes removes it.")
-    for line in found.kept:
+        say.out(_leftovers_text(files.old, now))
+        say.out(f"\n{_total(files.old)} in all; --yes removes it.")
+    for line in files.kept:
         say.err(plain(line))
     return ExitCode.YES
 
@@ -160,6 +159,8 @@ def prune_command(older_than: float, yes: bool, cache_dir: Path | None, json: bo
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_command(shell: str) -> int:
     """Print the completion script of SHELL, which also completes the ids of your tunings.
+
+    Example: rocm-tui completion bash
 
     \b
     bash: eval "$(rocm-tui completion bash)" in ~/.bashrc
@@ -210,6 +211,6 @@ class LeftoverJson(JsonObject):
         )
 
 
-class PrunedJson(JsonObject):
+class PrunedJson(Document, tag="rocm-tui/prune/1"):
     leftovers: list[LeftoverJson]
     kept: tuple[str, ...]

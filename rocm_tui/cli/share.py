@@ -13,8 +13,7 @@ from msgspec import UNSET
 
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
-from backend.sharing.kernel_options import as_json as options_json
-from backend.sharing.kernel_options import as_python, calls_of
+from backend.sharing.kernel_options import FlexOptionsExport, as_python, calls_of
 from backend.sharing.lookup_table import LookupTable, as_json, lookup_table
 from backend.sharing.plan import ImportStep
 from backend.sharing.share import SharedPin
@@ -44,10 +43,10 @@ from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work
-from rocm_tui.errors import UsageError
+from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import seconds_given
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render import agree as agree_text
 from rocm_tui.render.agree import AgreedPinJson, AgreedPinsJson
 from rocm_tui.render.jobs import problem_title
@@ -81,35 +80,25 @@ class ExportOptions:
 @click.command()
 @common.pinned_ids_argument
 @click.option(
-    "--output", "-o", type=common.FILE, metavar="FILE", help="Write FILE (default: stdout)."
+    "--output", "-o", type=common.FILE, metavar="FILE", help="Write to FILE (default: stdout)."
 )
-@click.option(
-    "--lookup-table",
-    is_flag=True,
-    help="Write torch._inductor.config.lookup_table.table, for use without rocm-tui.",
+@common.flag(
+    "--lookup-table", "Write torch._inductor.config.lookup_table.table, for use without rocm-tui."
 )
-@click.option(
-    "--kernel-options",
-    is_flag=True,
-    help="Write the kernel_options of each flex attention call as Python code.",
+@common.flag(
+    "--kernel-options", "Write the kernel_options of each flex attention call as Python code."
 )
-@click.option(
-    "--fastest",
-    is_flag=True,
-    help="With --kernel-options: those of the fastest choice, pinned or not.",
-)
+@common.flag("--fastest", "With --kernel-options, take the fastest choice, pinned or not.")
 @common.from_option
 @common.python_option
 @common.cache_dir_option
-@click.option(
-    "--json",
-    is_flag=True,
-    help="With -o: print what was written as JSON; with --kernel-options: print JSON.",
-)
+@common.flag("--json", "Print JSON (needs -o or --kernel-options).")
 def export_command(**given: Any) -> int:
     """Write the pins of these tunings (default: all) as JSON that `import` reads elsewhere.
 
     Exit code 1 if there is none to write.
+
+    Example: rocm-tui export -o pins.json
     """
     args = ExportOptions(**given)
     if args.lookup_table and args.kernel_options:
@@ -122,51 +111,50 @@ def export_command(**given: Any) -> int:
         raise UsageError("--json says what -o wrote; without -o stdout is the JSON file itself")
     pins = pins_to_share(args.layout, args.ids, args.sources, args.python)
     if not pins:
-        say.err("nothing is pinned, so there is nothing to export")
-        return ExitCode.NO
+        raise NothingToExport("nothing is pinned, so there is nothing to export")
     if args.lookup_table:
         return _export_table(args, lookup_table(pins))
-    for name, ids in unknown_origins(pins).items():
-        say.err(
-            f"the {name} that {', '.join(ids)} was tuned with is not known (no session of "
-            f"`rocm-tui run` tells it), so an import cannot check it"
-        )
-    _write(args.output, export_text(pins))
+    _write_pins(args.output, pins)
     _print_written(args, pins)
     return ExitCode.YES
+
+
+class NothingToExport(RocmTuiError):
+    """No pin can be written."""
 
 
 def _export_table(args: ExportOptions, lookup: LookupTable) -> int:
     if lookup.pins:
         _write(args.output, as_json(lookup.entries))
         _print_written(args, lookup.pins, lookup)
-    for how, remarks in (("left out", lookup.left_out), ("note", lookup.notes)):
-        for remark in remarks:
-            pin = remark.subject
-            say.err(f"{pin.id} {pin.op} {pin.label}: {how}: {remark.text}")
+    _print_remarks(lookup)
     if not lookup.pins:
-        say.err("the lookup table can hold none of these pins; nothing was written")
-    return ExitCode.of(bool(lookup.pins))
+        raise NothingToExport("the lookup table can hold none of these pins; nothing was written")
+    return ExitCode.YES
 
 
 def _export_options(args: ExportOptions) -> int:
-    """Python on stdout or in FILE; with --json what was said of it, as JSON on stdout."""
+    """Write Python to stdout or FILE; with --json, print the remarks as JSON."""
     choices = flex_choices(args.layout, args.ids, args.sources, fastest=args.fastest)
-    found = calls_of(choices)
-    for how, remarks in (("left out", found.left_out), ("note", found.notes)):
-        for remark in remarks:
-            said = f"{remark.subject.id} {remark.subject.op} {remark.subject.label}"
-            say.err(f"{plain(said)}: {how}: {plain(remark.text)}")
+    flex_calls = calls_of(choices)
+    _print_remarks(flex_calls)
     if not choices:
         what = "no flex attention was timed" if args.fastest else "no flex attention is pinned"
         say.err(f"{what}, so there is nothing to export")
-    if found.calls and (args.output or not args.json):
-        _write(args.output, as_python(found.calls))
+    if flex_calls.calls and (args.output or not args.json):
+        _write(args.output, as_python(flex_calls.calls))
     if args.json:
-        say.out_json({"file": str(args.output) if args.output else None, **options_json(found)})
-    elif found.calls and args.output:
-        say.out(f"wrote {counted(len(found.calls), 'call')} to {plain(str(args.output))}")
-    return ExitCode.of(bool(found.calls))
+        say.out_json(KernelOptionsJson.of(args.output, flex_calls))
+    elif flex_calls.calls and args.output:
+        say.out(f"wrote {counted(len(flex_calls.calls), 'call')} to {plain(str(args.output))}")
+    return ExitCode.of(bool(flex_calls.calls))
+
+
+def _print_remarks(export: LookupTable | FlexOptionsExport) -> None:
+    for how, remarks in (("left out", export.left_out), ("note", export.notes)):
+        for remark in remarks:
+            subject = remark.subject
+            say.err(f"{subject.id} {subject.op} {subject.label}: {how}: {remark.text}")
 
 
 def _write(path: Path | None, text: str) -> None:
@@ -174,6 +162,15 @@ def _write(path: Path | None, text: str) -> None:
         say.out_text(text)
     else:
         write_shared(path, text)
+
+
+def _write_pins(path: Path | None, pins: Sequence[SharedPin]) -> None:
+    for name, ids in unknown_origins(pins).items():
+        say.err(
+            f"the {name} that {', '.join(ids)} was tuned with is not known (no session of "
+            f"`rocm-tui run` records it), so an import cannot check it"
+        )
+    _write(path, export_text(pins))
 
 
 class LeftOutJson(JsonObject):
@@ -186,7 +183,59 @@ class NoteJson(JsonObject):
     note: str
 
 
-class ExportJson(JsonObject):
+def _remarks_json(export: LookupTable | FlexOptionsExport | None) -> dict[str, Any]:
+    """Return the members `left_out` and `notes` of a document."""
+    left_out, notes = (export.left_out, export.notes) if export else ((), ())
+    return {
+        "left_out": [LeftOutJson(each.subject.id, each.text) for each in left_out],
+        "notes": [NoteJson(each.subject.id, each.text) for each in notes],
+    }
+
+
+class FlexTuningJson(JsonObject):
+    """A tuning of flex attention, and the choice whose options are exported."""
+
+    id: str
+    op: str
+    choice: str
+    hash: str | None
+    ms: float | None
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+
+class FlexCallJson(JsonObject):
+    kernel_options: dict[str, int | bool]
+    tunings: list[FlexTuningJson]
+
+
+class KernelOptionsJson(Document, tag="rocm-tui/export-kernel-options/1"):
+    """The calls of flex_attention that choose its kernels, and what no options can say."""
+
+    file: str | None
+    calls: list[FlexCallJson]
+    left_out: list[LeftOutJson]
+    notes: list[NoteJson]
+
+    @classmethod
+    def of(cls, file: Path | None, found: FlexOptionsExport) -> KernelOptionsJson:
+        return cls(
+            file=str(file) if file else None,
+            calls=[
+                FlexCallJson(
+                    kernel_options=dict(call.options),
+                    tunings=[
+                        fill(FlexTuningJson, choice, choice=choice.label, hash=choice.hash or None)
+                        for choice in call.choices
+                    ],
+                )
+                for call in found.calls
+            ],
+            **_remarks_json(found),
+        )
+
+
+class ExportJson(Document, tag="rocm-tui/export/1"):
     """What `export -o FILE` wrote."""
 
     file: str
@@ -203,32 +252,22 @@ def _print_written(
     if not args.json:
         say.out(f"wrote {counted(len(pins), 'pin')} to {plain(str(args.output))}")
         return
-    left_out, notes = (lookup.left_out, lookup.notes) if lookup else ((), ())
-    say.out_json(
-        ExportJson(
-            file=str(args.output),
-            pins=[pin.id for pin in pins],
-            left_out=[LeftOutJson(id=each.subject.id, reason=each.text) for each in left_out],
-            notes=[NoteJson(id=each.subject.id, note=each.text) for each in notes],
-        )
-    )
+    ids = [pin.id for pin in pins]
+    say.out_json(ExportJson(file=str(args.output), pins=ids, **_remarks_json(lookup)))
 
 
 @click.command()
 @click.argument("file", metavar="FILE", type=common.FILE)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--yes", is_flag=True, help="Import the pins; nothing is changed without it.")
-@click.option(
+@common.flag("--yes", "Import the pins; nothing is changed without it.")
+@common.repeatable(
     "table",
     "--table",
-    type=common.FILE,
-    multiple=True,
     metavar="TABLE",
-    help="A tuned table of this machine, for pins of its entries (repeatable).",
+    help="Put pins of table entries into this tuned table",
+    type=common.FILE,
 )
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.worker_options
 def import_command(
     file: Path,
     ids: Sequence[str],
@@ -242,6 +281,8 @@ def import_command(
 
     With ID, only the pins of these tunings. Exit code 1 if one of them cannot be used here: then
     nothing is changed.
+
+    Example: rocm-tui import pins.json --yes
     """
     layout = common.layout_at(cache_dir)
     plan = plan_import(file, ids, layout, python, table)
@@ -314,7 +355,7 @@ class ImportedPinJson(JsonObject):
     graphs: int
 
 
-class ImportJson(JsonObject):
+class ImportJson(Document, tag="rocm-tui/import/1"):
     applied: bool
     by: str
     when: float
@@ -386,45 +427,32 @@ class _Settled:
 
 @click.command()
 @click.argument("paths", metavar="[PATH]...", type=common.SOURCE, nargs=-1)
-@click.option("--ranks", type=int, metavar="N", help="The expected number of ranks.")
-@click.option("job", "--run", default="", metavar="RUN", help="This run (default: the latest).")
+@common.number("--ranks", None, "Expect this number of ranks.")
 @click.option(
-    "--across",
-    is_flag=True,
-    help="Also compare tunings of systems that differ, such as MI300X and MI308X.",
+    "job", "--run", default="", metavar="RUN", help="Check this run (default: the latest)."
 )
-@click.option(
-    "--propose",
-    is_flag=True,
-    help="Propose one choice for all: by cold measurements, else by the times of all.",
+@common.flag("--across", "Also compare tunings of systems that differ, such as MI300X and MI308X.")
+@common.flag(
+    "--propose", "Propose one choice for all: by cold measurements, else by the times of all."
 )
-@click.option(
-    "--measure",
-    is_flag=True,
-    help="Measure the choices that differ first, with cold caches; implies --propose.",
+@common.flag(
+    "--measure", "Measure the choices that differ first, with cold caches; implies --propose."
 )
-@click.option(
-    "--budget",
-    type=float,
-    metavar="SECONDS",
-    help="With --measure: time for each problem, compiling excluded (default: 30).",
+@common.seconds(
+    "--budget", "With --measure, spend this long on each problem, compiling excluded", "30"
 )
-@click.option(
-    "--pin", is_flag=True, help="Print which proposals would be pinned; pin them with --yes."
-)
-@click.option("--yes", is_flag=True, help="With --pin: do it.")
+@common.flag("--pin", "Print which proposals would be pinned; pin them with --yes.")
+@common.flag("--yes", "With --pin, pin them.")
 @click.option(
     "--output",
     "-o",
     type=common.FILE,
     metavar="FILE",
-    help="With --pin --yes: write the pins to a file that the other hosts import.",
+    help="With --pin --yes, write the pins to a file that other hosts import.",
 )
-@click.option("--force", is_flag=True, help="Also propose choices that some were not offered.")
+@common.flag("--force", "Also propose choices that some ranks were not offered.")
 @common.device_option
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.worker_options
 def agree_command(**given: Any) -> int:
     """Find the problems for which ranks of a run, or hosts, took different choices.
 
@@ -434,21 +462,22 @@ def agree_command(**given: Any) -> int:
 
     Exit codes: 0 all agree, 1 some do not, a rank is missing, or nothing could be compared; with
     --pin --yes: 0 every difference is pinned; 2 bad usage.
+
+    Example: rocm-tui agree --measure --pin
     """
     args = AgreeOptions(**given)
     _check(args)
     layout = common.layout_at(args.cache_dir)
     selections = find_selections(layout, args.paths, args.job)
-    for line in trouble_lines(selections.problems):
-        say.err(line)
-    found = _agreement(args, selections)
+    say.err(*trouble_lines(selections.problems))
+    agreed = _agreement(args, selections)
     if args.measure:
-        selections = _measure(args, layout, selections, found)
-        found = _agreement(args, selections)
+        selections = _measure(args, layout, selections, agreed)
+        agreed = _agreement(args, selections)
     asked = args.propose or args.measure or args.pin
-    proposals = [propose(each, force=args.force) for each in found.differing if asked]
+    proposals = [propose(each, force=args.force) for each in agreed.differing if asked]
     if not args.json:
-        _print_agreement(selections, found, proposals)
+        _print_agreement(selections, agreed, proposals)
     settled = (
         _pin_proposals(args, layout, selections, proposals) if args.pin and proposals else None
     )
@@ -456,12 +485,12 @@ def agree_command(**given: Any) -> int:
         say.err("nothing differs, so nothing is pinned or written")
     if args.json:
         pins = UNSET if settled is None else _pins_json(settled)
-        say.out_json(agree_text.AgreementJson.of(found, proposals, selections.running, pins))
+        say.out_json(agree_text.AgreementJson.of(agreed, proposals, selections.running, pins))
     if args.pin and args.yes and settled is not None:
         every = all(step.wanted is not None for step in settled.steps)
-        lost = found.missing or found.lacking
+        lost = agreed.missing or agreed.lacking
         return ExitCode.of(every and not lost and all(pin.done for pin in settled.pinned))
-    return ExitCode.of(found.agree)
+    return ExitCode.of(agreed.agree)
 
 
 def _agreement(args: AgreeOptions, selections: Selections) -> Agreement:
@@ -482,7 +511,7 @@ def _print_agreement(
 def _measure(
     args: AgreeOptions, layout: Layout, selections: Selections, found: Agreement
 ) -> Selections:
-    """Measure what nobody has measured with cold caches; report each as it comes."""
+    """Measure the choices that have no cold measurement, and report each result."""
     wanted = [
         each
         for each in found.differing
@@ -536,9 +565,9 @@ def _pin_proposals(
 
 
 def _note(proposal: Proposal) -> str:
-    """What the history says of the pin."""
+    """Return the note of the pin for the history."""
     all_ = [each.by for each in proposal.differing.selections]
-    ranked = all(one.rank is not None for one in all_)
+    ranked = all(selection.rank is not None for selection in all_)
     over = counted(len(all_), "rank") if ranked else agree_text.who(all_)
     return f"agreed over {over}: {agree_text.basis(proposal)}"
 
@@ -555,7 +584,7 @@ def _would(step: PinStep) -> str:
 
 
 def _warn(step: PinStep) -> None:
-    """As `pin` does."""
+    """Print the warnings that `pin` prints."""
     if step.wanted is None:
         return
     row, choice = step.wanted.row, step.wanted.choice
@@ -567,14 +596,8 @@ def _warn(step: PinStep) -> None:
             say.err(f"{row.id}: {warning}")
 
 
-def _write_pins(path: Path, pins: Sequence[SharedPin]) -> None:
-    for name, unknown in unknown_origins(pins).items():
-        say.err(f"the {name} that {', '.join(unknown)} was tuned with is not known")
-    write_shared(path, export_text(pins))
-
-
 def _next(args: AgreeOptions, layout: Layout, count: int) -> list[str]:
-    """What is to be done on the other hosts, and how it is undone."""
+    """Return the next steps on the other hosts, and how to undo the pins."""
     lines = []
     folders = [path for path in map(Path, args.paths) if path.is_dir()]
     others = [path for path in folders if path.resolve() != layout.root.resolve()]
@@ -585,7 +608,7 @@ def _next(args: AgreeOptions, layout: Layout, count: int) -> list[str]:
             f"  rocm-tui import {file} --yes"
         ]
     if count:
-        lines.append(f"`rocm-tui undo` takes {noun(count, 'it', 'them all')} back.")
+        lines.append(f"`rocm-tui pin --undo` undoes {noun(count, 'it', 'them all')}.")
     lines.append("Run the ranks again, then `rocm-tui agree`: what runs now keeps its choices.")
     return lines
 

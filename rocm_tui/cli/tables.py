@@ -52,22 +52,12 @@ def _version_option(library: str) -> Callable[[Callable[..., Any]], Callable[...
 @_version_option("rocm")
 @_version_option("hipblaslt")
 @_version_option("rocblas")
-@click.option(
-    "--rule",
-    type=click.Choice(RULE_IDS),
-    multiple=True,
-    metavar="RULE",
-    help="Check only this rule (repeatable).",
+@common.repeatable(
+    "--rule", metavar="RULE", help="Check only this rule", type=click.Choice(RULE_IDS)
 )
-@click.option(
-    "--ignore",
-    type=click.Choice(RULE_IDS),
-    multiple=True,
-    metavar="RULE",
-    help="Skip this rule (repeatable).",
-)
-@click.option("--each", is_flag=True, help="List each row instead of grouping equal findings.")
-@click.option("--rules", is_flag=True, help="List the rules, their levels and their origins.")
+@common.repeatable("--ignore", metavar="RULE", help="Skip this rule", type=click.Choice(RULE_IDS))
+@common.flag("--each", "List each row instead of grouping equal findings.")
+@common.flag("--rules", "List the rules, their levels and their origins.")
 @common.json_option
 def lint_command(
     tables: Sequence[str],
@@ -86,6 +76,8 @@ def lint_command(
     AITER's tables of one name in a folder and in its model_configs are checked as one.
 
     Exit codes: 0 nothing but notes, 1 an error or a warning, 2 bad usage.
+
+    Example: rocm-tui lint tunableop_results0.csv --device MI300X
     """
     if rules:
         say.out(rules_text())
@@ -95,10 +87,7 @@ def lint_command(
     target = device_here() if device is None else device_given(device)
     versions = {name: version for name, version in libraries.items() if version is not None}
     linted = lint_files(tables, target, versions, rule, ignore, each=each)
-    if json:
-        say.out_json(LintJson.of(linted))
-    else:
-        say.out(findings_text(linted))
+    common.print_result(linted, json, LintJson.of, findings_text)
     return ExitCode.of(not linted.fails)
 
 
@@ -110,27 +99,26 @@ _NOTHING = (
 
 @click.command()
 @click.argument("paths", metavar="PATH...", type=common.FILE, nargs=-1, required=True)
-@click.option(
+@common.repeatable(
     "tables",
     "--table",
-    type=common.FILE,
-    multiple=True,
     metavar="PATH",
-    help="A file or folder to read as tuned tables only (repeatable).",
+    help="Read this file or folder as tuned tables only",
+    type=common.FILE,
 )
 @click.option(
     "--device",
     metavar="DEVICE",
-    help="The program's device: gfx942:304, gfx942 or MI300X (default: from the log).",
+    help="Assume this device: gfx942:304, gfx942 or MI300X (default: from the log).",
 )
-@click.option("--missed", is_flag=True, help="List only what is missing.")
+@common.flag("--missed", "List only what is missing.")
 @click.option(
     "--write",
     type=common.FILE,
     metavar="FILE",
-    help="Write what is missing as an untuned list of its tuner, most requested first.",
+    help="Write an untuned list of what is missing, most requested first.",
 )
-@click.option("--force", is_flag=True, help="Replace FILE.")
+@common.flag("--force", "With --write, replace FILE.")
 @common.json_option
 def cover_command(
     paths: Sequence[Path],
@@ -146,13 +134,14 @@ def cover_command(
     PATH is a log, an untuned list, a tuned table or a folder of tables; its content decides. Reads
     the tables of TunableOp, AITER, hipBLASLt, vLLM and SGLang. Exit code 1 if something is not
     covered.
+
+    Example: rocm-tui cover server.log tuned_gemm.csv --missed
     """
     if force and write is None:
         raise UsageError("--force is for --write")
     target = device_given(device) if device else None
     files = read_files(paths, tables)
-    for line in files.unread:
-        say.err(line)
+    say.err(*files.unread)
     coverage = cover(files.asked, files.tables, target)
     if not coverage.rows and not coverage.nameless:
         raise NoSuchSource(_NOTHING)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec import UNSET, UnsetType
 
 from backend.counted import counted, device_ranges, noun
 from backend.disk.layout import Layout
@@ -24,75 +25,116 @@ from rocm_tui.actions.tune import (
 )
 from rocm_tui.cli import common
 from rocm_tui.cli.common import CommandArguments, ExitCode
-from rocm_tui.cli.work import Work, with_log
+from rocm_tui.cli.work import Work
 from rocm_tui.environment import CPU
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
 from rocm_tui.fleet.units import Asked
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.tune import SPACES, SingleChoice, TuneOptions, problem_of, tune, words_of
-from rocm_tui.render.jobs import problem_title
+from rocm_tui.json_output import Document, JsonObject
+from rocm_tui.render.jobs import problem_title, skipped_text
 from rocm_tui.render.problems import trouble_lines
 from rocm_tui.render.tuning_json import TuningJson
 from rocm_tui.render.tunings import tunings_text
 from rocm_tui.session.model import Model, Row
 
 
+class ProblemToTuneJson(JsonObject):
+    """A problem: by its key in the cache, or by its shapes and types."""
+
+    op: str
+    inputs: str | UnsetType = UNSET
+    precision: str | UnsetType | None = UNSET
+    shapes: list[list[int]] | UnsetType = UNSET
+    dtypes: list[str] | UnsetType = UNSET
+    strides: list[list[int]] | UnsetType = UNSET
+    device: str | UnsetType = UNSET
+    threads: int | UnsetType = UNSET
+    calls: int | UnsetType = UNSET
+
+
+class ProblemsToTuneJson(Document, tag="rocm-tui/tune-problems/1"):
+    problems: list[ProblemToTuneJson]
+
+
+class NotTunedJson(JsonObject):
+    problem: ProblemToTuneJson
+    reason: str
+
+    @classmethod
+    def of(cls, problem: Problem, reason: str) -> NotTunedJson:
+        return cls(problem=ProblemToTuneJson(**words_of(problem)), reason=reason)
+
+
+class TunedJson(Document, tag="rocm-tui/tune/1"):
+    """The tunings as the cache has them now; `single` have one choice and need no tuning."""
+
+    tunings: list[TuningJson]
+    failed: list[NotTunedJson]
+    single: list[NotTunedJson]
+
+
 @click.command()
 @click.argument("words", metavar="[OP SHAPE... | ID...]", nargs=-1)
-@click.option("--dtype", metavar="TYPE", help="bf16, f32, ...; one for all, or a,b per operand.")
-@click.option("--strides", metavar="S,S", help="One per operand: 32768x256x1,49152x192x1.")
-@click.option("--precision", metavar="NAME", help="Of float32 products: highest, high or medium.")
 @click.option(
-    "--from-log",
-    type=common.SOURCE,
-    multiple=True,
-    metavar="FILE",
-    help="Tune the problems of a log, cache file, export or tuned table (repeatable).",
+    "--dtype", metavar="TYPE", help="Use bf16, f32, ...: one for all, or a,b per operand."
 )
-@click.option("--all", is_flag=True, help="Tune all problems of the cache directory and --from.")
-@click.option("--backends", metavar="A,B", help="Only these: ATEN, TRITON, CPP, CK, ...")
-@click.option("--search-space", type=click.Choice(SPACES), help="How many configs to try.")
+@click.option(
+    "--strides", metavar="S,S", help="Use these strides, one per operand: 32768x256x1,49152x192x1."
+)
+@click.option(
+    "--precision", metavar="NAME", help="Multiply float32 in highest, high or medium precision."
+)
+@common.repeatable(
+    "--from-log",
+    metavar="FILE",
+    help="Tune the problems of a log, cache file, export or tuned table",
+    type=common.SOURCE,
+)
+@common.flag("--all", "Tune all problems of the cache directory and --from.")
+@click.option("--backends", metavar="A,B", help="Try only these: ATEN, TRITON, CPP, CK, ...")
+@click.option("--search-space", type=click.Choice(SPACES), help="Try the usual configs, or all.")
 @click.option(
     "--templates/--no-templates",
     default=None,
     help="Offer our templates (default: if the tuning had them).",
 )
-@click.option(
-    "--budget", type=float, metavar="SECONDS", help="Skip choices that are not timed by then."
-)
+@common.seconds("--budget", "Skip choices that are not timed by then.")
 @common.device_option
-@click.option(
-    "--all-devices",
-    is_flag=True,
-    help="Keep the times for all GPUs of that kind here; their own times stay.",
+@common.flag(
+    "--all-devices", "Keep the times for all GPUs of that kind here; their own times stay."
 )
 @click.option(
-    "--fleet", multiple=True, metavar="WORDS", help="Tune on local, local:4, local:cpu or ray."
+    "--fleet",
+    multiple=True,
+    metavar="WORDS",
+    help="Tune on several devices: local, local:4, local:cpu or ray.",
 )
-@click.option("--missing", is_flag=True, help="With --fleet: skip what the cache has times for.")
-@click.option("--repeat", type=int, default=1, metavar="N", help="Tune each problem on N devices.")
-@click.option("device_class", "--class", metavar="CLASS", help="Of unlike devices: which to keep.")
+@common.flag("--missing", "With --fleet, skip problems that have times in the cache.")
+@common.number("--repeat", 1, "Tune each problem on N devices.")
 @click.option(
-    "--compile-only", metavar="ARCH[:UNITS]", help="Compile our templates for gfx942[:228] only."
+    "device_class",
+    "--class",
+    metavar="CLASS",
+    help="With --fleet, keep the times of this class of device.",
 )
 @click.option(
-    "--tunableop",
-    is_flag=True,
-    help="Tune the products of untuned lists or logs with PyTorch's TunableOp.",
+    "--compile-only",
+    metavar="ARCH[:UNITS]",
+    help="Compile our templates for gfx942 or gfx942:228, and time nothing.",
 )
+@common.flag("--tunableop", "Tune the products of untuned lists or logs with PyTorch's TunableOp.")
 @click.option(
     "--output",
     "-o",
     type=common.FILE,
     metavar="RESULTS.csv",
-    help="With --tunableop: its table, to which rows are added.",
+    help="With --tunableop, add the results to this table.",
 )
-@click.option("--force", is_flag=True, help="With --tunableop: also tune products that have a row.")
-@click.option("--dry-run", is_flag=True, help="List the problems, and tune nothing.")
+@common.flag("--force", "With --tunableop, also tune products that have a row.")
+@common.flag("--dry-run", "List the problems, and tune nothing.")
 @common.from_option
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.worker_options
 def tune_command(**given: Any) -> int:
     """Run Inductor's autotuning of an op in a worker.
 
@@ -100,6 +142,7 @@ def tune_command(**given: Any) -> int:
     compile benchmarks nothing. Compiled graphs keep their kernels; pins stay.
 
     \b
+    Examples:
     rocm-tui tune bmm 8x128x256 8x256x192 --dtype bf16
     rocm-tui tune ID...
     rocm-tui tune --from-log FILE [ID...]
@@ -135,7 +178,8 @@ def tune_command(**given: Any) -> int:
         raise UsageError("--all-devices is for GPUs, not for --device cpu")
     problems = _problems(args, layout)
     if args.dry_run:
-        return list_problems(problems, args.json)
+        listed = ProblemsToTuneJson([_problem_json(asked) for asked in problems])
+        return common.print_list(listed, [_problem_line(each) for each in problems], args.json)
     tuned: list[Tuning] = []
     failed: list[tuple[Problem, str]] = []
     single: list[tuple[Problem, str]] = []
@@ -150,7 +194,7 @@ def tune_command(**given: Any) -> int:
         except SingleChoice as error:
             single.append((asked.problem, str(error)))
         except RocmTuiError as error:
-            failed.append((asked.problem, with_log(error)))
+            failed.append((asked.problem, str(error)))
     _print(layout, tuned, failed, single, args.json, options.others)
     return ExitCode.of(bool(problems) and not failed)
 
@@ -181,7 +225,10 @@ def _problems(args: CommandArguments, layout: Layout) -> list[Asked]:
 
 
 def _of_logs(args: CommandArguments, layout: Layout) -> list[Asked]:
-    """What the files of `--from-log` tell of, or its IDs. Raises NoSuchTuning, NoSuchSource."""
+    """Return the problems in the files of `--from-log`, or of its IDs.
+
+    Raises NoSuchTuning and NoSuchSource.
+    """
     from rocm_tui.actions.untuned import told_by, with_told  # with what reads other tuners' files
 
     def make(problem: Problem, calls: float) -> Asked:
@@ -189,12 +236,12 @@ def _of_logs(args: CommandArguments, layout: Layout) -> list[Asked]:
             problem = replace(problem, device="cpu")
         return Asked(problem, bool(args.templates), problem_title(problem), calls=calls)
 
-    told = told_by(args.from_log)
-    for line in filter(None, (file.left_out for file in told)):
+    files = told_by(args.from_log)
+    for line in filter(None, (file.left_out for file in files)):
         say.err(plain(line))
-    ids = {problem.id for file in told for problem in file.asks.problems}
+    ids = {problem.id for file in files for problem in file.asks.problems}
     words = [word for word in args.words if word not in ids]
-    logs = [file.path for file in told if file.is_log]
+    logs = [file.path for file in files if file.is_log]
     if words and not logs:
         raise NoSuchTuning(f"these files have no problem with the id {plain(words[0])}")
     rows: list[Row] = []
@@ -202,17 +249,16 @@ def _of_logs(args: CommandArguments, layout: Layout) -> list[Asked]:
         rows = _rows(_read(layout, logs, []), words, args.all)
     elif logs:
         _read(layout, logs, [])
-    both = with_told([_asked(row, args.templates) for row in rows], told, make)
+    both = with_told([_asked(row, args.templates) for row in rows], files, make)
     wanted = {*args.words, *(row.id for row in rows)}
-    return [one for one in both if not args.words or one.problem.id in wanted]
+    return [request for request in both if not args.words or request.problem.id in wanted]
 
 
 def _read(layout: Layout, logs: Sequence[str], also: Sequence[str]) -> Model:
     """Raises NoSuchSource."""
     model = load_model(layout, logs, also=also)
     require_read(model, logs)
-    for line in trouble_lines(model.problems):
-        say.err(line)
+    say.err(*trouble_lines(model.problems))
     return model
 
 
@@ -233,20 +279,16 @@ def _tune(work: Work, problem: Problem, options: TuneOptions) -> Tuning:
         return tune(work, problem, options)
 
 
-def list_problems(problems: Sequence[Asked], as_json: bool) -> int:
-    if as_json:
-        say.out_json({"problems": [_words_of(asked) for asked in problems]})
-    for asked in () if as_json else problems:
-        problem = asked.problem
-        name = f"{problem.id}  {asked.title}" if problem.key or asked.calls else asked.title
-        times = f"  asked for {counted(round(asked.calls), 'time')}" if asked.calls else ""
-        say.out(f"{name}{times}  with our kernels" if asked.ours else f"{name}{times}")
-    return ExitCode.of(bool(problems))
+def _problem_line(asked: Asked) -> str:
+    problem = asked.problem
+    name = f"{problem.id}  {asked.title}" if problem.key or asked.calls else asked.title
+    times = f"  requested {counted(round(asked.calls), 'time')}" if asked.calls else ""
+    return f"{name}{times}  with our kernels" if asked.ours else f"{name}{times}"
 
 
-def _words_of(asked: Asked) -> dict[str, Any]:
-    calls = {"calls": round(asked.calls)} if asked.calls else {}
-    return {**words_of(asked.problem), **calls}
+def _problem_json(asked: Asked) -> ProblemToTuneJson:
+    calls = round(asked.calls) if asked.calls else UNSET
+    return ProblemToTuneJson(**words_of(asked.problem), calls=calls)
 
 
 def _print(
@@ -262,16 +304,22 @@ def _print(
     model = load_model(layout)
     rows = [pick_row(model, tuning.id) for tuning in tuned]
     if as_json:
-        document: dict[str, Any] = {"tunings": [TuningJson.of(row) for row in rows]}
-        for name, left in (("failed", failed), ("single", single)):
-            document[name] = [{"problem": words_of(one), "reason": why} for one, why in left]
-        say.out_json(document)
+        say.out_json(
+            TunedJson(
+                tunings=[TuningJson.of(row) for row in rows],
+                failed=[NotTunedJson.of(*each) for each in failed],
+                single=[NotTunedJson.of(*each) for each in single],
+            )
+        )
     elif rows:
         say.out(tunings_text(rows))
         indices = {device.tuning.device_index for row in rows for device in row.devices}
         if kept := [index for index in others if index in indices]:
             gpus = f"{noun(len(kept), 'GPU')} {device_ranges(kept)}"
             say.out(f"The times are kept for {gpus} too, where PyTorch need not tune.")
+    for tuning in tuned:
+        if left_out := skipped_text(tuning):
+            say.err(f"{problem_title(tuning)}: {left_out}")
     for problem, why in failed:
         say.err(f"{problem_title(problem)} was not tuned: {why}")
     for problem, why in single:

@@ -6,23 +6,23 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import get_args
 
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.toolchain.target import amdgpu
-from backend.wire.codec import to_json
 from backend.wire.jobs import Gpu
 from rocm_tui import say
-from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode, print_list
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.errors import UsageError
-from rocm_tui.fleet.facts import FleetOptions
+from rocm_tui.fleet.facts import Facts, FleetOptions
 from rocm_tui.fleet.local import LocalDevices
-from rocm_tui.fleet.results import Results, UnitResults
+from rocm_tui.fleet.results import Results, UnitResults, UnitState
 from rocm_tui.fleet.units import Asked, Unit, units_of
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.tune import TuneOptions
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.session.numbers import running
 
 _EVERY = 30.0
@@ -47,7 +47,9 @@ def tune_on_fleet(
         raise UsageError("fleets over ssh were removed: start a Ray cluster and use --fleet ray")
     units = units_of(problems(), options)
     if args.dry_run or not units:
-        return _list(units, args.json)
+        listed = UnitsJson([fill(UnitJson, unit, unit=unit.id) for unit in units])
+        lines = [f"{unit.id}  {unit.title}  about {unit.weight:.0f} s" for unit in units]
+        return print_list(listed, lines, args.json)
     if args.compile_only is not None:
         if cluster is not None:
             raise UsageError("--compile-only goes with --fleet local:cpu:N")
@@ -63,7 +65,7 @@ def tune_on_fleet(
         look=progress.look,
     )
     try:
-        with ended_by_signals():
+        with ended_by_signals(), progress.line.during("tune", ""):
             if cluster is not None:
                 _tune_on_cluster(cluster, results, wanted)
             else:
@@ -72,8 +74,6 @@ def tune_on_fleet(
     except (KeyboardInterrupt, SystemExit):
         progress.tell("ended; the results so far are in the cache: --missing tunes the others")
         raise
-    finally:
-        progress.line.show("")
     return _report(results, progress, args)
 
 
@@ -90,7 +90,7 @@ class _Progress:
 
     results: Results
     began: float = field(default_factory=time.time)
-    line: LiveLine = field(default_factory=lambda: LiveLine("tune"))
+    line: LiveLine = field(default_factory=LiveLine)
     said: float = field(default_factory=time.monotonic)
 
     @property
@@ -141,7 +141,7 @@ def _report(results: Results, progress: _Progress, args: CommandArguments) -> in
 
 
 def _outcome(results: Results) -> str:
-    """What came of all, in a line."""
+    """Summarise the results in a line."""
     counts = {state: results.count(state) for state in ("failed", "single", "skipped", "left")}
     have = "has" if counts["single"] == 1 else "have"
     disagree = len(list(results.disagreements))
@@ -157,72 +157,111 @@ def _outcome(results: Results) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _results_json(results: Results, progress: _Progress, words: Iterable[str]) -> dict[str, Any]:
+class AgentJson(JsonObject):
+    """A device of the fleet; `why` it gets no work, or `facts` about it."""
+
+    agent: str
+    why: str | None
+    done: int
+    failed: int
+    facts: Facts | None
+
+
+class FleetProblemJson(JsonObject):
+    """A problem, and the devices that tuned it or the reasons why they did not."""
+
+    unit: str
+    title: str
+    state: str
+    agents: list[str]
+    reasons: list[str]
+    merged_from: str | None
+    winner: str | None
+    holds: int | None
+    of: int | None
+
+
+class FleetTunedJson(Document, tag="rocm-tui/tune-fleet/1"):
+    """Counts of problems by their state, the devices, and each problem."""
+
+    fleet: list[str]
+    started: float
+    units: int
+    merged: int
+    failed: int
+    single: int
+    skipped: int
+    left: int
+    a_minute: float | None
+    system_hash: str
+    device_class: str
+    agents: list[AgentJson]
+    problems: list[FleetProblemJson]
+
+
+def _results_json(results: Results, progress: _Progress, words: Iterable[str]) -> FleetTunedJson:
     units = list(results.units.values())
     done = [name for unit in units for name in unit.results]
     failed = [name for unit in units for name in unit.reasons]
-    return {
-        "fleet": list(words),
-        "started": progress.began,
-        "units": len(units),
-        "merged": results.count("merged"),
-        "failed": results.count("failed"),
-        "single": results.count("single"),
-        "skipped": results.count("skipped"),
-        "left": results.count("left"),
-        "a_minute": progress.a_minute,
-        "system_hash": results.chosen.system_hash,
-        "device_class": results.chosen.device_class,
-        "agents": [
-            {
-                "agent": name,
-                "why": None,
-                "done": done.count(name),
-                "failed": failed.count(name),
-                "facts": to_json(facts),
-            }
-            for name, facts in sorted(results.devices.items())
-        ]
-        + [
-            {"agent": name, "why": why, "done": 0, "failed": 0, "facts": None}
-            for name, why in sorted(results.refused.items())
+    return FleetTunedJson(
+        fleet=list(words),
+        started=progress.began,
+        units=len(units),
+        **{state: results.count(state) for state in get_args(UnitState)},
+        a_minute=progress.a_minute,
+        system_hash=results.chosen.system_hash,
+        device_class=results.chosen.device_class,
+        agents=[
+            *(
+                AgentJson(name, None, done.count(name), failed.count(name), facts)
+                for name, facts in sorted(results.devices.items())
+            ),
+            *(AgentJson(name, why, 0, 0, None) for name, why in sorted(results.refused.items())),
         ],
-        "problems": [_unit_json(unit) for unit in units],
-    }
+        problems=[_unit_json(unit) for unit in units],
+    )
 
 
-def _unit_json(unit: UnitResults) -> dict[str, Any]:
-    merged = unit.merged_from is not None
-    return {
-        "unit": unit.unit.id,
-        "title": unit.unit.title,
-        "state": unit.state,
-        "agents": list(unit.results),
-        "reasons": list(unit.reasons.values()),
-        "merged_from": unit.merged_from,
-        "winner": unit.winner if merged else None,
-        "holds": unit.holds if merged else None,
-        "of": unit.of if merged else None,
-    }
+def _unit_json(unit: UnitResults) -> FleetProblemJson:
+    unknown = dict.fromkeys(("winner", "holds", "of")) if unit.merged_from is None else {}
+    return fill(
+        FleetProblemJson,
+        unit,
+        unit.unit,
+        unit=unit.unit.id,
+        agents=list(unit.results),
+        reasons=list(unit.reasons.values()),
+        **unknown,
+    )
 
 
-def _list(units: Sequence[Unit], as_json: bool) -> int:
-    if as_json:
-        words = [
-            {"unit": unit.id, "title": unit.title, "weight": unit.weight, "calls": unit.calls}
-            for unit in units
-        ]
-        say.out_json({"units": words})
-    for unit in () if as_json else units:
-        say.out(plain(f"{unit.id}  {unit.title}  about {unit.weight:.0f} s"))
-    return ExitCode.of(bool(units))
+class UnitJson(JsonObject):
+    """A problem to tune: `weight` is about how many seconds it takes."""
+
+    unit: str
+    title: str
+    weight: float
+    calls: float
+
+
+class UnitsJson(Document, tag="rocm-tui/tune-fleet-problems/1"):
+    units: list[UnitJson]
+
+
+class CompiledJson(Document, tag="rocm-tui/tune-compile/1"):
+    """How many choices were compiled, were compiled before, and failed; the reasons by problem."""
+
+    compiled: int
+    found: int
+    failed: int
+    not_compiled: dict[str, str]
 
 
 def _gpu(text: str) -> Gpu:
     """`gfx942`, `gfx942:228`. Raises UsageError."""
     arch, _, units = text.partition(":")
     try:
-        card = amdgpu(arch).known
+        card = amdgpu(arch).facts
     except ValueError:
         card = None
     many = int(units) if units.isascii() and units.isdecimal() else 0
@@ -241,7 +280,7 @@ def _compile(layout: Layout, args: CommandArguments, units: Sequence[Unit], gpu:
         done = devices.compile_only(ours, gpu)
     counts = done.counts
     if args.json:
-        say.out_json({**counts, "not_compiled": done.reasons})
+        say.out_json(CompiledJson(**counts, not_compiled=done.reasons))
     else:
         failed = f", {counts['failed']} failed" if counts["failed"] else ""
         compiled = counted(counts["compiled"], "choice")

@@ -9,32 +9,25 @@ from backend.counted import counted
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.actions.tunableop import Outcome, WantedProducts, elsewhere, tune_products, wanted_in
-from rocm_tui.cli.common import CommandArguments, ExitCode
+from rocm_tui.cli.common import CommandArguments, ExitCode, option_of, print_list
 from rocm_tui.cli.work import Work, with_log
-from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.limits import JobError, check_seconds
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.cover import TUNERS
 
-_NOT_WITH = (
-    ("dtype", "--dtype"),
-    ("strides", "--strides"),
-    ("precision", "--precision"),
-    ("all", "--all"),
-    ("sources", "--from"),
-    ("backends", "--backends"),
-    ("search_space", "--search-space"),
-    ("templates", "--templates"),
-    ("fleet", "--fleet"),
-    ("compile_only", "--compile-only"),
-)
+_INDUCTORS = (
+    "dtype strides precision all sources backends search_space templates fleet compile_only"
+).split()
+"""Parameters of Inductor's tuning."""
 
 
 def tune_tunableop(args: CommandArguments, layout: Layout) -> int:
     """Raises UsageError, RocmTuiErrors and StoreErrors."""
-    for name, option in _NOT_WITH:
+    for name in _INDUCTORS:
         if getattr(args, name):
+            option = option_of("from" if name == "sources" else name)
             raise UsageError(f"{option} is for Inductor's tuning; leave out --tunableop or it")
     paths = [Path(word) for word in (*args.words, *args.from_log)]
     if not paths:
@@ -47,7 +40,9 @@ def tune_tunableop(args: CommandArguments, layout: Layout) -> int:
     wanted = wanted_in(paths)
     _tell_others(wanted)
     if args.dry_run or not wanted.lines:
-        return _list(wanted, args.json)
+        if wanted.lines and not args.json:
+            say.err(f"PyTorch alone tunes them so: {elsewhere('UNTUNED.csv')}")
+        return print_list(ProductsToTuneJson(list(wanted.lines)), wanted.lines, args.json)
     work = Work(layout, args.python, args.device)
     outcome = Outcome()
 
@@ -67,8 +62,6 @@ def tune_tunableop(args: CommandArguments, layout: Layout) -> int:
                 budget=budget,
                 begins=begins,
             )
-    except JobError as error:
-        raise RocmTuiError(with_log(error)) from error
     finally:
         _tell(outcome, args.output, args.json)
     return ExitCode.of(not outcome.failed and not outcome.skipped)
@@ -77,26 +70,16 @@ def tune_tunableop(args: CommandArguments, layout: Layout) -> int:
 def _tell_others(wanted: WantedProducts) -> None:
     for reason, count in wanted.left_out:
         say.err(plain(f"left out: {counted(count, 'product')}, {reason}"))
-    for one in wanted.others:
-        who = f"{counted(one.rows, 'entry', 'entries')} of {TUNERS[one.tuner]}"
-        run = f", and then: {one.run.replace('{file}', 'LIST')}" if one.run else ""
+    for untuned in wanted.others:
+        who = f"{counted(untuned.rows, 'entry', 'entries')} of {TUNERS[untuned.tuner]}"
+        run = f", and then: {untuned.run.replace('{file}', 'LIST')}" if untuned.run else ""
         say.err(
             plain(f"not tuned: {who}; write its list with rocm-tui cover FILE --write LIST{run}")
         )
 
 
-def _list(wanted: WantedProducts, as_json: bool) -> ExitCode:
-    if as_json:
-        say.out_json({"products": list(wanted.lines)})
-    for line in () if as_json else wanted.lines:
-        say.out(plain(line))
-    if wanted.lines and not as_json:
-        say.err(f"PyTorch alone tunes them so: {elsewhere('UNTUNED.csv')}")
-    return ExitCode.of(bool(wanted.lines))
-
-
 def _tell(outcome: Outcome, results: Path, as_json: bool) -> None:
-    """What is in the file by now, whatever ended it."""
+    """Print the rows that are in the file now, also after a failure."""
     if as_json:
         say.out_json(TunableOpJson.of(outcome, results))
         return
@@ -113,12 +96,16 @@ def _tell(outcome: Outcome, results: Path, as_json: bool) -> None:
         say.out(plain(f"{counted(len(outcome.rows), 'row')} put into {results}"))
 
 
+class ProductsToTuneJson(Document, tag="rocm-tui/tune-tunableop-products/1"):
+    products: list[str]
+
+
 class FailedProductJson(JsonObject):
     product: str
     reason: str
 
 
-class TunableOpJson(JsonObject):
+class TunableOpJson(Document, tag="rocm-tui/tune-tunableop/1"):
     """The rows that TunableOp tuned into a table, and the products without one."""
 
     path: str

@@ -14,14 +14,22 @@ from msgspec import UNSET, UnsetType
 from backend.cache.configs import folders_of
 from backend.counted import counted, device_ranges, noun
 from backend.disk.layout import Layout
-from backend.model.inductor_kernel import TRITON, is_kernel, kernel_of
+from backend.model.inductor_kernel import TRITON, is_kernel, kernel_name
 from backend.model.origin import is_own
 from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from backend.wire.jobs import VerifyResult
 from rocm_tui import say
-from rocm_tui.actions.verify import DevicesResult, PinToVerify, Verifying, keep_program, keep_result
+from rocm_tui.actions.verify import (
+    DevicesResult,
+    PinToVerify,
+    Verifying,
+    keep_program,
+    keep_result,
+    why_not_here,
+)
 from rocm_tui.actions.verify_program import (
+    OptionEvidence,
     PinEvidence,
     ProgramProof,
     pins_to_verify,
@@ -34,13 +42,13 @@ from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import seconds_given
-from rocm_tui.json_output import JsonObject, fill
-from rocm_tui.render.jobs import pin_title, verified_text
+from rocm_tui.json_output import Document, JsonObject, fill
+from rocm_tui.render.jobs import key_title, verified_text
 from rocm_tui.session.find import find_pins
 
 
 class VerifiedPinJson(JsonObject):
-    """What a worker found of a pin; `devices` where several tuned it, by index."""
+    """A worker's result for a pin; `devices` by index if several tuned it."""
 
     id: str
     ok: bool
@@ -56,36 +64,32 @@ class VerifiedPinJson(JsonObject):
     devices: Mapping[str, VerifyResult] | UnsetType = UNSET
 
 
-class VerifiedPinsJson(JsonObject):
+class VerifiedPinsJson(Document, tag="rocm-tui/verify/1"):
     pins: list[VerifiedPinJson]
 
 
 @click.command(cls=ProgramCommand)
 @common.pinned_ids_argument
-@click.option(
-    "--timeout",
-    type=float,
-    metavar="SECONDS",
-    help="Give up a pin after this long and go on (default: 300, or as configured).",
-)
+@common.seconds("--timeout", "Give up a pin after this long, and go on", "300")
+@common.dry_run_option
 @common.device_option
-@common.python_option
-@common.cache_dir_option
-@common.json_option
+@common.worker_options
 def verify_command(
     ids: Sequence[str],
     timeout: float | None,
+    dry_run: bool,
     device: str | None,
     python: str | None,
     cache_dir: Path | None,
     json: bool,
     program: Sequence[str] | None,
 ) -> int:
-    """Compile the op of each pin with warm caches, on each GPU that tuned it, and check its code.
+    """Compile the op of each pin with warm caches, on each GPU that tuned it; check its code.
 
     ID is a pinned tuning (default: all). Exit code 0 only if the generated code calls every pinned
     choice. With `-- CMD...` nothing is rebuilt: your program runs as usual, and the code that it
-    compiled or found compiled is checked. Exit code 0 then also needs CMD to succeed.
+    compiled or found compiled is checked; exit code 0 then also needs CMD to succeed. Kernels of
+    rocm-tui that it calls are listed, and options that `improve` confirmed, with or without pins.
 
     Example: rocm-tui verify -- python train.py
     """
@@ -93,11 +97,13 @@ def verify_command(
         raise UsageError("-- needs a command: rocm-tui verify -- python train.py")
     if program and device is not None:
         raise UsageError("--device goes without CMD, which uses the devices that it chooses")
+    if program and dry_run:
+        raise UsageError("--dry-run goes without CMD, which runs as usual")
     seconds_given(timeout, "--timeout")
     layout = common.layout_at(cache_dir)
     pins = PinStore(layout).pins()
     chosen = find_pins(pins, ids) if ids else list(pins)
-    if not chosen:
+    if not chosen and not program:
         if json:
             say.out_json(VerifiedPinsJson(pins=[]))
         say.err("nothing is pinned, so there is nothing to verify")
@@ -105,7 +111,15 @@ def verify_command(
     if program:
         return _run_program(program, layout, chosen, cache_dir, json)
     tuned = [each.on(device) for each in pins_to_verify(chosen, layout)]
-    return _rebuild(tuned, find_python(python), layout, timeout, json)
+    python = find_python(python)
+    steps = [
+        f"verify {pin.id} {key_title(pin.op, pin.inputs)}"
+        for pin in chosen
+        if not why_not_here(pin)
+    ]
+    if dry_run and steps:  # without any, verifying starts nothing and says why
+        return common.print_plan(steps, json)
+    return _rebuild(tuned, python, layout, timeout, json)
 
 
 def _rebuild(
@@ -118,22 +132,20 @@ def _rebuild(
     def tell(place: int, pin: Pin, what: str) -> None:
         line.part(place - 1, len(pins))
         line.title = f"verifying {place} of {len(pins)}"
-        line.show(f"{pin_title(pin)}, {what}")
+        line.show(f"{key_title(pin.op, pin.inputs)}, {what}")
 
     results: dict[int, VerifyResult] = {}
     with (
         ended_by_signals(),
         Verifying(python, layout, seconds=timeout, tell=tell) as verifying,
+        line.during("", ""),
     ):
-        try:
-            for pin, result in verifying.results(tuned):
-                results[id(pin)] = result
-                keep_result(layout, pin, result)
-                line.show("")
-                if not json:
-                    say.out(f"{plain(pin.id)}: {_verified(pin, result)}", flush=True)
-        finally:
+        for pin, result in verifying.results(tuned):
+            results[id(pin)] = result
+            keep_result(layout, pin, result)
             line.show("")
+            if not json:
+                say.out(f"{plain(pin.id)}: {_verified(pin, result)}", flush=True)
     if json:
         verified = [fill(VerifiedPinJson, results[id(pin)], id=pin.id) for pin in pins]
         say.out_json(VerifiedPinsJson(pins=verified))
@@ -152,7 +164,7 @@ def _verified(pin: Pin, result: VerifyResult) -> str:
 def _run_program(
     program: Sequence[str], layout: Layout, pins: list[Pin], cache_dir: Path | None, json: bool
 ) -> int:
-    """Let CMD run as it would run by itself, then say what its code calls."""
+    """Run CMD as usual, then report what its code calls."""
     with ended_by_signals():
         proof = prove_by_program(program, pins, layout, cache_dir)
     for finding in proof.findings:
@@ -172,8 +184,8 @@ def _proof_lines(proof: ProgramProof) -> Iterator[str]:
         yield f"the program ended {_ending(proof.status)}"
     if proof.full:
         yield (
-            "not all of its code was kept: the trace reached its limit; to keep all of it set "
-            "TORCH_TRACE to a folder of yours"
+            "only a part of its code was kept: the trace reached its limit; to keep everything, "
+            "set TORCH_TRACE to a folder of yours"
         )
     if proof.damaged:
         yield (
@@ -182,6 +194,36 @@ def _proof_lines(proof: ProgramProof) -> Iterator[str]:
         )
     for finding in proof.findings:
         yield f"{finding.pin.id}: {_finding_text(finding, proof)}"
+    for own in proof.own:
+        yield (
+            f"calls our {own.label} for {key_title(own.op, own.inputs)} "
+            f"({counted(own.graphs, 'compiled graph')})"
+        )
+    yield from (_option_text(evidence, proof) for evidence in proof.options)
+    if not (proof.findings or proof.own or proof.options):
+        yield f"nothing is pinned; kernels of rocm-tui: {_no_kernel_text(proof)}"
+
+
+def _option_text(evidence: OptionEvidence, proof: ProgramProof) -> str:
+    """`epilogue_fusion=False, confirmed for graph dd41cf7: set in 1 of 2 compiled graphs`."""
+    confirmed = f"{noun(len(evidence.confirmed), 'graph')} {', '.join(evidence.confirmed)}"
+    silent = proof.graphs - evidence.set - evidence.default - evidence.other
+    rest = {
+        "torch's default": evidence.default,
+        "another value": evidence.other,
+        "a value that its code does not name": silent,
+    }
+    parts = "".join(f"; {counted(n, 'has', 'have')} {what}" for what, n in rest.items() if n)
+    of = counted(proof.graphs, "compiled graph")
+    return (
+        f"{evidence.option.label}, confirmed for {confirmed}: set in {evidence.set} of {of}{parts}"
+    )
+
+
+def _no_kernel_text(proof: ProgramProof) -> str:
+    if not proof.graphs or proof.unread or not proof.complete:
+        return f"none was seen in {counted(proof.graphs, 'compiled graph')}"
+    return f"none is called in {counted(proof.graphs, 'compiled graph')}"
 
 
 def _elsewhere(proof: ProgramProof, layout: Layout) -> Iterator[str]:
@@ -205,7 +247,7 @@ class VerifiedProgramJson(JsonObject):
 
 
 class VerifiedCallsJson(JsonObject):
-    """What the code of a program calls where a pin is for."""
+    """The calls in a program's code at the place of a pin."""
 
     id: str
     ok: bool
@@ -219,13 +261,37 @@ class VerifiedCallsJson(JsonObject):
     reason: str
 
 
-class ProgramProofJson(JsonObject):
+class OwnKernelJson(JsonObject):
+    """A kernel of rocm-tui that `graphs` compiled graphs of a program call."""
+
+    op: str
+    inputs: str
+    hash: str
+    name: str
+    graphs: int
+
+
+class ConfirmedOptionJson(JsonObject):
+    """An option that `improve` confirmed for `graphs`, and how many graphs of the program have
+    it, torch's default, or another value."""
+
+    name: str
+    value: str
+    graphs: Sequence[str]
+    set: int
+    default: int
+    other: int
+
+
+class ProgramProofJson(Document, tag="rocm-tui/verify-program/1"):
     program: VerifiedProgramJson
     processes: int
     graphs: int
     unread: int
     complete: bool
     pins: list[VerifiedCallsJson]
+    kernels: list[OwnKernelJson]
+    options: list[ConfirmedOptionJson]
 
     @classmethod
     def of(cls, proof: ProgramProof) -> ProgramProofJson:
@@ -248,6 +314,11 @@ class ProgramProofJson(JsonObject):
                 )
                 for finding in proof.findings
             ],
+            kernels=[fill(OwnKernelJson, own, name=own.label) for own in proof.own],
+            options=[
+                fill(ConfirmedOptionJson, each, each.option, graphs=each.confirmed)
+                for each in proof.options
+            ],
         )
 
 
@@ -262,7 +333,7 @@ def _finding_text(finding: PinEvidence, proof: ProgramProof) -> str:
         return _other_text(finding)
     if finding.answer == "unknown":
         return (
-            f"cannot be told: {finding.unknown} of {counted(finding.graphs, 'compiled graph')} "
+            f"unclear: {finding.unknown} of {counted(finding.graphs, 'compiled graph')} "
             f"{noun(finding.unknown, 'holds', 'hold')} {pin.op} on these inputs, and the text does "
             "not say with which choice"
         )
@@ -306,7 +377,7 @@ def _launch_text(finding: PinEvidence, who: str) -> str:
             "not called: the program ran this kernel on these sizes and did not read its times: it "
             "needs TRITON_CACHE_AUTOTUNING=1, and the source, configs and Triton that were tuned"
         )
-    return f"not seen: the program did not run {kernel_of(pin.inputs)} on these sizes"
+    return f"not seen: the program did not run {kernel_name(pin.inputs)} on these sizes"
 
 
 def _absent_text(proof: ProgramProof) -> str:

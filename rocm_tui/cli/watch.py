@@ -14,9 +14,9 @@ from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode, ProgramCommand
-from rocm_tui.config.places import config_given
 from rocm_tui.environment import COMMAND
 from rocm_tui.errors import UsageError
+from rocm_tui.harmless import plain
 from rocm_tui.tui.terminal import run_watch
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     help="Write nothing and start nothing: no pin, no job, no reapplied pin.",
 )
 @common.max_autotune_option
+@common.flag("--json", "Print a line of JSON for each tuning and each change instead.")
 @common.python_option
 @common.cache_dir_option
 def watch_command(
@@ -39,6 +40,7 @@ def watch_command(
     polling: bool,
     read_only: bool | None,
     max_autotune: bool,
+    json: bool,
     python: str | None,
     cache_dir: Path | None,
     program: Sequence[str] | None,
@@ -46,14 +48,21 @@ def watch_command(
     """Watch logs, caches and folders live, and pin choices.
 
     PATH is a file, a folder, or - for stdin (default: the cache directory). With `-- CMD...` that
-    program is started as `rocm-tui run -- CMD` would: O shows its output, and q asks whether it
+    program is started as `rocm-tui run -- CMD` would: 0 shows its output, and q asks whether it
     continues. The program survives the loss of the terminal; the exit code is its own.
 
     Example: rocm-tui watch -- python train.py
     """
     layout = common.layout_at(cache_dir)
     paths = paths or [str(layout.root)]
-    read_only = _starts_read_only() if read_only is None else read_only
+    if json:
+        if program is not None:
+            raise UsageError("--json starts no program: use rocm-tui run -- CMD beside it")
+        from rocm_tui.cli.watch_json import stream  # the screen starts without
+
+        stream(paths, layout, polling=polling)
+        return ExitCode.YES
+    read_only = common.starts_read_only() if read_only is None else read_only
     if program is None:
         if max_autotune:
             raise UsageError("--max-autotune is for a program: rocm-tui watch -- CMD")
@@ -83,14 +92,6 @@ def watch_command(
     return code if code >= 0 else 128 - code
 
 
-def _starts_read_only() -> bool:
-    if not config_given():
-        return False
-    from rocm_tui.config.settings import config
-
-    return config().watch.read_only
-
-
 LENGTHS = (128, 96, 64, 160, 192, 80, 112, 144, 176, 208)
 """Sequence lengths: each run takes one more, so that there is always something new to tune."""
 
@@ -98,12 +99,18 @@ LENGTHS = (128, 96, 64, 160, 192, 80, 112, 144, 176, 208)
 @click.command()
 @common.python_option
 @click.option(
-    "--cache-dir", type=common.FOLDER, metavar="DIR", help="Default: ~/.cache/rocm-tui/demo."
+    "--cache-dir",
+    type=common.FOLDER,
+    metavar="DIR",
+    help="Use this cache directory (default: ~/.cache/rocm-tui/demo).",
 )
 def demo_command(python: str | None, cache_dir: Path | None) -> int:
     """Compile a small model (attention and an MLP) with max_autotune on the CPU, and watch it.
 
-    The demo keeps its own cache directory: a pin made in it holds in the next demo.
+    The demo keeps its own cache directory: a pin made in it holds in the next demo. When the screen
+    closes, the demo says what to try next.
+
+    Example: rocm-tui demo
     """
     from rocm_tui.environment import find_python  # most screens start no program
     from rocm_tui.launch.program import Launched
@@ -114,7 +121,32 @@ def demo_command(python: str | None, cache_dir: Path | None) -> int:
     layout = Layout(root)
     command = [python, "-m", "backend.demo", *_lengths(layout)]
     launched = Launched(command, layout, options=["--capture"], title="the demo")
-    return run_watch([str(root)], cache_dir=root, python=python, launched=launched)
+    say.out(STARTING, flush=True)
+    code = run_watch([str(root)], cache_dir=root, python=python, launched=launched)
+    if code == ExitCode.YES:
+        for line in _to_try(layout):
+            say.out(line)
+    return code
+
+
+STARTING = """\
+The demo compiles a small model on this CPU with torch.compile and max_autotune.
+Starting torch takes some 5 seconds; the first tunings appear within a minute."""
+
+
+def _to_try(layout: Layout) -> Iterable[str]:
+    """Yield what to try after the demo, with an id and the cache directory filled in."""
+    from rocm_tui.actions.commands import ShellCommands  # with the model of a screen
+    from rocm_tui.actions.sources import load_model
+
+    line = ShellCommands(layout).line
+    ids = [row.id for row in load_model(layout).listed()]
+    yield f"Tunings and pins of the demo are kept in {plain(str(layout.root))}."
+    yield "What to try:"
+    yield f"  {line('ls')}"
+    if ids:
+        yield f"  {line('measure', ids[0])}"
+    yield "  rocm-tui run -- python train.py    # record your own program"
 
 
 def _default_dir() -> Path:
@@ -132,25 +164,20 @@ PORT = 7681
 
 @click.command()
 @common.paths_argument
-@click.option(
-    "--allow-actions",
-    is_flag=True,
-    help="Allow the browser all actions of the screen: pin, unpin, tune, measure.",
+@common.flag(
+    "--allow-actions", "Allow the browser all actions of the screen: pin, unpin, tune, measure."
 )
+@common.number("--port", PORT, f"Listen on this port; 0 picks a free one (default: {PORT}).")
 @click.option(
-    "--port", type=int, default=PORT, metavar="N", help=f"0 picks a free port (default: {PORT})."
+    "--host",
+    default="127.0.0.1",
+    metavar="NAME",
+    help="Listen on this address (default: 127.0.0.1).",
 )
-@click.option(
-    "--host", default="127.0.0.1", metavar="NAME", help="Listen there (default: 127.0.0.1)."
+@common.flag(
+    "--allow-network", "Allow a --host that other machines can reach; nothing is encrypted."
 )
-@click.option(
-    "--allow-network",
-    is_flag=True,
-    help="Allow a --host that other machines can reach; traffic and token are not encrypted.",
-)
-@click.option(
-    "--screens", type=int, default=4, metavar="N", help="Most screens at once (default: 4)."
-)
+@common.number("--screens", 4, "Show at most this many screens at once (default: 4).")
 @common.polling_option
 @common.python_option
 @common.cache_dir_option
@@ -165,11 +192,13 @@ def serve_command(
     python: str | None,
     cache_dir: Path | None,
 ) -> int:
-    """Show the screen of `watch` in a browser, for everybody who has the URL that is printed.
+    """Show the screen of `watch` in a browser, to everybody who has the printed URL.
 
     PATH is a file or a folder (default: the cache directory). Only this machine can reach the page
     (over SSH: ssh -L 7681:localhost:7681 HOST), and the page is read-only without --allow-actions.
     Needs the packages textual-serve and aiohttp.
+
+    Example: rocm-tui serve --port 0
     """
     import asyncio  # with the server, which few screens need
 

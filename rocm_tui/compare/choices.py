@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import log
 from statistics import median
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from backend.cache.variants import may_differ
 from backend.model.choice import Choice
 from backend.model.origin import extern_name
 from backend.model.tuning import Tuning
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 SHORTEST, LONGEST = 1e-9, 1e12
@@ -68,10 +69,13 @@ def timed(tuning: Tuning) -> list[tuple[Choice, float]]:
 
 
 def used(tuning: Tuning) -> tuple[Choice, float] | None:
-    """The choice that the compiled model calls and its time: selected, else the fastest."""
+    """Return the choice that the compiled model calls and its time: selected, else the fastest;
+    None if the number of the fastest is no time, as 0 is none."""
     times = timed(tuning)
     selected = [pair for pair in times if tuning.selected and pair[0].hash == tuning.selected]
-    return next(iter(selected or times), None)
+    if selected:
+        return selected[0]
+    return times[0] if times and times[0][0] == stats.winner(tuning) else None
 
 
 def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -> list[float]:
@@ -101,10 +105,10 @@ def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
     """Return each choice that can be distinguished in its tuning, with its median time."""
     every = [timed(row.tuning) for row in rows]
     by_key: dict[str, tuple[Choice, list[float]]] = {}
-    for known in every:
-        bare = not all(choice.hash for choice, _ in known)
-        texts = Counter(text_key(choice) for choice, _ in known) if bare else {}
-        for choice, ms in known:
+    for side in every:
+        bare = not all(choice.hash for choice, _ in side)
+        texts = Counter(text_key(choice) for choice, _ in side) if bare else {}
+        for choice, ms in side:
             key = identity_of(choice) or text_key(choice)
             if choice.hash or (key and texts[key] == 1):
                 by_key.setdefault(key, (choice, []))[1].append(ms)
@@ -113,26 +117,30 @@ def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
 
 # The same kernel among the choices of several.
 
-_T = TypeVar("_T")
-_NUMBERED = re.compile(r"_\d+$")
+
+class _HasChoice(Protocol):
+    @property
+    def choice(self) -> Choice: ...
+
+
+_T = TypeVar("_T", bound=_HasChoice)
 _Config = tuple[str, str]
 """Template and configuration."""
 
 
-def comparable(items: Sequence[_T], choice_of: Callable[[_T], Choice]) -> list[_T]:
+def comparable(items: Sequence[_T]) -> list[_T]:
     """The items whose choices can be compared with each other: a cache has hashes, a log words."""
-    hashed = [item for item in items if choice_of(item).hash]
-    worded = [item for item in items if _words(choice_of(item))]
+    hashed = [item for item in items if item.choice.hash]
+    worded = [item for item in items if _words(item.choice)]
     return hashed if len(hashed) >= len(worded) else worded
 
 
-def by_kernel(items: Sequence[_T], choice_of: Callable[[_T], Choice]) -> list[list[_T]]:
+def by_kernel(items: Sequence[_T]) -> list[list[_T]]:
     """Comparable items, those with the same kernel together; the largest group first."""
-    hashed = all(choice_of(item).hash for item in items)
+    hashed = all(item.choice.hash for item in items)
     groups: dict[str, list[_T]] = {}
     for item in items:
-        choice = choice_of(item)
-        name = identity_of(choice) if hashed else _words(choice)
+        name = identity_of(item.choice) if hashed else _words(item.choice)
         groups.setdefault(name or "", []).append(item)
     return sorted(groups.values(), key=lambda group: -len(group))
 
@@ -142,7 +150,7 @@ def _words(choice: Choice) -> str:
 
     A numbered name does not: Inductor numbers its choices as they come.
     """
-    return choice.description or ("" if _NUMBERED.search(choice.name or "") else choice.name or "")
+    return choice.description or ("" if _NUMBER.search(choice.name or "") else choice.name or "")
 
 
 def identified(tunings: Sequence[Tuning]) -> list[Tuning]:

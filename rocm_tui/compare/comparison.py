@@ -74,20 +74,16 @@ def of_sessions(label: str, ids: Collection[str], model: Model) -> TuningSet:
 def _part(label: str, rows: Iterable[Row], model: Model) -> TuningSet:
     kept = tuple(rows)
     measured = {row.key: model.measurements(row.tuning) for row in kept}
-    known = {key: measurements for key, measurements in measured.items() if measurements}
-    return TuningSet(label, kept, model.sessions, known, _took(kept, model))
+    non_empty = {key: measurements for key, measurements in measured.items() if measurements}
+    return TuningSet(label, kept, model.sessions, non_empty, _took(kept, model))
 
 
 def _took(rows: Sequence[Row], model: Model) -> dict[tuple[str, TuningKey | None], str]:
     """Return what each session selected last, for the tunings that several requested."""
-    shared = {problem_of(row.tuning): row for row in rows if _shared(row)}
-    told = [member.tuning for row in shared.values() for member in model.members(row.tuning)]
-    told.sort(key=lambda tuning: tuning.when or 0.0)
-    return {(t.session, t.key): t.selected for t in told if t.session and t.selected}
-
-
-def _shared(row: Row) -> bool:
-    return len(row.asked) > 1 and len({*row.asked}) > 1
+    shared = {problem_of(row.tuning): row for row in rows if len({*row.asked}) > 1}
+    views = [member.tuning for row in shared.values() for member in model.members(row.tuning)]
+    views.sort(key=lambda tuning: tuning.when or 0.0)
+    return {(t.session, t.key): t.selected for t in views if t.session and t.selected}
 
 
 def compare(a: TuningSet, b: TuningSet) -> Comparison:
@@ -100,11 +96,11 @@ def compare(a: TuningSet, b: TuningSet) -> Comparison:
     pairs: list[Pair] = []
     untimed: list[Row] = []
     for left, right in matched:
-        made = pair(left, right, sure)
-        if made is None:
+        judged = pair(left, right, sure)
+        if judged is None:
             untimed.append(right.rows[0])
         else:
-            pairs.append(made)
+            pairs.append(judged)
     only_a, silent_a = _alone(rest_a)
     only_b, silent_b = _alone(rest_b)
     return Comparison(
@@ -144,8 +140,9 @@ def _totals(pairs: Sequence[Pair], a: TuningSet, b: TuningSet) -> Totals:
         verdicts=verdicts,
         a_seconds=spent(a.rows),
         b_seconds=spent(b.rows),
-        a_untold=untold(a.rows),
-        b_untold=untold(b.rows),
+        a_unknown=unknown_durations(a.rows),
+        b_unknown=unknown_durations(b.rows),
+        error=max((pair.error for pair in decided), default=0.0),
     )
 
 
@@ -154,13 +151,13 @@ def spent(rows: Iterable[Row]) -> float:
     return sum(tuning_seconds(row) or 0.0 for row in rows if not taken(row))
 
 
-def untold(rows: Iterable[Row]) -> int:
+def unknown_durations(rows: Iterable[Row]) -> int:
     """Return how many tunings have an unknown duration."""
     return sum(tuning_seconds(row) is None and was_tuned(row) and not taken(row) for row in rows)
 
 
 def taken(row: Row) -> bool:
-    """Whether those that asked took what another session had timed."""
+    """Whether its requesters took what another session had timed."""
     timed = row.tuning.session
     return timed is not None and bool(row.asked) and timed not in row.asked
 
@@ -192,7 +189,8 @@ def _notes(a: Sequence[Session], b: Sequence[Session], sure: Noise) -> Iterable[
     for name, field in _FACTS:
         ours, theirs = _facts(a, field), _facts(b, field)
         if ours and theirs and ours != theirs:
-            yield f"other {name}: {_joined(ours)} in A, {_joined(theirs)} in B"
+            both = (", ".join(sorted(facts)) for facts in (ours, theirs))
+            yield "other {}: {} in A, {} in B".format(name, *both)
     if sure.shift != 1:
         how = "slower" if sure.shift > 1 else "faster"
         by = percent(abs(sure.shift - 1))
@@ -208,15 +206,8 @@ def _sessions_of(part: TuningSet) -> list[Session]:
 
 def _facts(sessions: Iterable[Session], *fields: str) -> frozenset[str]:
     """Return the values of these fields in sessions, without empty ones."""
-    return frozenset(text for session in sessions if (text := _text(session, fields)))
-
-
-def _text(session: Session, fields: Sequence[str]) -> str:
-    return " ".join(str(getattr(session, field) or "") for field in fields).strip()
-
-
-def _joined(facts: frozenset[str]) -> str:
-    return ", ".join(sorted(facts))
+    texts = (" ".join(str(getattr(s, field) or "") for field in fields) for s in sessions)
+    return frozenset(filter(None, map(str.strip, texts)))
 
 
 def regressions(comparison: Comparison, percent_slower: float) -> tuple[Pair, ...]:
@@ -337,8 +328,8 @@ def times(problem: ProblemRows, use: UsedChoice) -> list[float]:
     """Return the times of a use's choice in all tunings of a problem."""
     if len(problem.rows) == 1:
         return [use.ms]
-    known = (_time(row.tuning, use) for row in problem.rows)
-    return [ms for ms in known if ms is not None]
+    every = (_time(row.tuning, use) for row in problem.rows)
+    return [ms for ms in every if ms is not None]
 
 
 def _time(tuning: Tuning, use: UsedChoice) -> float | None:
@@ -349,7 +340,7 @@ def _time(tuning: Tuning, use: UsedChoice) -> float | None:
 
 
 def standpoint(problem: ProblemRows) -> Standpoint | None:
-    """Return what a tuning set knows of a problem; None if it has no time of it."""
+    """Return what a tuning set knows of a problem; None if it has no time for that."""
     for caches in _kinds(problem):
         if point := _measured(problem, uses(problem), problem.measured, caches):
             return point
@@ -358,9 +349,9 @@ def standpoint(problem: ProblemRows) -> Standpoint | None:
 
 
 def _by_numbers(problem: ProblemRows, use: UsedChoice) -> Standpoint:
-    known = times(problem, use)
-    basis: Basis = "single" if len(known) == 1 else "median"
-    ms = use.ms if len(known) == 1 else median(known)
+    ours = times(problem, use)
+    basis: Basis = "single" if len(ours) == 1 else "median"
+    ms = use.ms if len(ours) == 1 else median(ours)
     return Standpoint(use.row, problem.rows, use.choice, ms, basis)
 
 
@@ -433,7 +424,7 @@ def _numbers(
         a, b = _by_numbers(left, comparable[0]), _by_numbers(right, comparable[1])
         same = [a.choice] if same_choice(a.choice, b.choice) else []
         rivals = partial(log_ratios, left.rows, right.rows, but=same)
-        unseen = partial(_blur, a, b)
+        unseen = lambda: max(blur(a.tuning), blur(b.tuning))  # noqa: E731
         return a, b, by_numbers(a.ms, b.ms, noise, rivals, unseen)
     ours, theirs = next(uses(left), None), next(uses(right), None)
     if ours is None or theirs is None:
@@ -442,33 +433,24 @@ def _numbers(
     return a, b, not_alike(a.ms, b.ms, noise, why_not(ours, theirs))
 
 
-def _blur(a: Standpoint, b: Standpoint) -> float:
-    return max(blur(a.tuning), blur(b.tuning))
-
-
 def _by_measurements(
     left: ProblemRows, right: ProblemRows
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """None where the measurements say nothing about then and now."""
     if not left.measured or not right.measured:
         return None
-    both = [m for m in left.measured if m in right.measured]
-    ours, theirs = _apart(left, right)
-    for caches in _kinds(right):
-        for before, after in alike(left, right) if ours and theirs else ():
-            a = _measured(left, [before], ours, caches)
-            b = _measured(right, [after], theirs, caches)
-            if a and b and (ruling := _then_and_now(a, b)):
-                return a, b, ruling
-    for measurement in both:
-        a, b = (
+    for a, b in _both_measured(left, right, ((caches, caches) for caches in _kinds(right))):
+        if ruling := _then_and_now(a, b):
+            return a, b, ruling
+    for measurement in [m for m in left.measured if m in right.measured]:
+        then, now = (
             _measured(problem, uses(problem), [measurement], measurement.caches)
             for problem in (left, right)
         )
-        if a and b and not same_choice(a.choice, b.choice):
-            mine, its = measurement.of(a.choice.hash), measurement.of(b.choice.hash)
+        if then and now and not same_choice(then.choice, now.choice):
+            mine, its = measurement.of(then.choice.hash), measurement.of(now.choice.hash)
             if mine and its:
-                return a, b, by_one_measurement(mine, its)
+                return then, now, by_one_measurement(mine, its)
     return None
 
 
@@ -476,24 +458,28 @@ def _hot_and_cold(
     left: ProblemRows, right: ProblemRows, noise: Noise
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """Refuse to compare if one side was measured hot and the other cold."""
-    if not left.measured or not right.measured:
-        return None
-    ours, theirs = _apart(left, right)
-    for caches, others in _OTHER.items():
-        for before, after in alike(left, right) if ours and theirs else ():
-            a = _measured(left, [before], ours, caches)
-            b = _measured(right, [after], theirs, others)
-            if a and b:
-                why = f"A was measured with {caches} caches, B with {others} ones"
-                return a, b, not_alike(a.ms, b.ms, noise, why)
+    for a, b in _both_measured(left, right, _OTHER.items()):
+        if a.measured and b.measured:
+            kinds = f"A was measured with {a.measured.caches} caches, B with {b.measured.caches}"
+            return a, b, not_alike(a.ms, b.ms, noise, f"{kinds} ones")
     return None
 
 
-def _apart(left: ProblemRows, right: ProblemRows) -> tuple[list[Measurement], list[Measurement]]:
-    """Return the measurements that only one of the two problems has."""
-    both = {m for m in left.measured if m in right.measured}
-    ours, theirs = ([m for m in problem.measured if m not in both] for problem in (left, right))
-    return ours, theirs
+def _both_measured(
+    left: ProblemRows, right: ProblemRows, kinds: Iterable[tuple[Caches, Caches]]
+) -> Iterator[tuple[Standpoint, Standpoint]]:
+    """Yield what both sides measured of uses that are alike, without measurements that both have,
+    for each pair of kinds of caches."""
+    ours, theirs = (
+        [m for m in problem.measured if m not in other.measured]
+        for problem, other in ((left, right), (right, left))
+    )
+    for caches, others in kinds if ours and theirs else ():
+        for before, after in alike(left, right):
+            a = _measured(left, [before], ours, caches)
+            b = _measured(right, [after], theirs, others)
+            if a and b:
+                yield a, b
 
 
 _OTHER: Mapping[Caches, Caches] = {"hot": "cold", "cold": "hot"}

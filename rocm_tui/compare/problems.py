@@ -1,8 +1,8 @@
 """Which tunings of two parts are the same problem.
 
-Two tunings are of one problem if nothing that both tell differs. A log tells fewer things than a
-cache, so what it tells may fit several problems: then it is none of them, never a guess. What fits
-is looked up, not searched for: for each pair of what is known here and there, by what both know.
+Two tunings are of one problem if no fact that both have differs. A log has fewer facts than a
+cache and may fit several problems: then it is none of them, never a guess. Fits are looked up by
+the facts that both have, not searched for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 def known(facts: Facts) -> Places:
-    """The places of those that are known."""
+    """Return the places of the known facts."""
     return tuple([place for place, fact in enumerate(facts) if fact])
 
 
@@ -78,7 +78,7 @@ def _of(facts: Facts, places: Places) -> Facts:
 
 
 _DIALECT = ":"
-"""Stands in the precision keys of torch 2.15 (`cuda:none,mkldnn:none`), not in `highest`."""
+"""Part of the precision keys of torch 2.15 (`cuda:none,mkldnn:none`), not of `highest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ def _by_facts(part: TuningSet) -> dict[Facts, list[Row]]:
     by_facts: dict[Facts, list[Row]] = {}
     for row in part.rows:
         by_facts.setdefault(facts_of(row.tuning, part), []).append(row)
-    if len({tuple(map(bool, facts)) for facts in by_facts}) > 1:  # not all tell the same
-        by_facts = _told_apart(by_facts)
+    if len({tuple(map(bool, facts)) for facts in by_facts}) > 1:  # not all know the same facts
+        by_facts = _separated(by_facts)
     return by_facts
 
 
@@ -141,7 +141,7 @@ def _problems(by_facts: Mapping[Facts, list[Row]], part: TuningSet) -> list[Prob
     ]
 
 
-def _told_apart(by_facts: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
+def _separated(by_facts: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
     """Add each problem with fewer facts to the only one that it fits, if there is just one."""
     index: Index[list[Row]] = Index()
     apart: dict[Facts, list[Row]] = {}
@@ -156,25 +156,16 @@ def _told_apart(by_facts: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
 
 
 def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
-    if len(rows) == 1:
-        return (rows[0],)
     return tuple(sorted(rows, key=lambda row: (row.when or 0.0, row.occurrence), reverse=True))
 
 
 def _measured(rows: Sequence[Row], part: TuningSet) -> tuple[Measurement, ...]:
-    if not part.measured:
-        return ()
     measurements = {m: None for row in rows for m in part.measured.get(row.key, ())}
     return tuple(sorted(measurements, key=lambda m: -m.when))
 
 
-_NONE: frozenset[str] = frozenset()
-
-
 def _torch(rows: Sequence[Row], versions: Mapping[str, str]) -> frozenset[str]:
     """Return the versions of torch of the sessions of rows."""
-    if not versions:
-        return _NONE
     names = {row.tuning.session for row in rows}
     return frozenset([versions[name] for name in names if name and name in versions])
 
@@ -186,9 +177,9 @@ def pair_up(
     ours, by_facts = problems(a), _by_facts(b)
     theirs = _problems(by_facts, b)
     at = {id(rows): problem for rows, problem in zip(by_facts.values(), theirs, strict=True)}
-    found = [(problem, by_facts.get(problem.facts)) for problem in ours]
-    pairs = [(problem, at.pop(id(rows))) for problem, rows in found if rows]
-    left = [problem for problem, rows in found if not rows]
+    fits = [(problem, by_facts.get(problem.facts)) for problem in ours]
+    pairs = [(problem, at.pop(id(rows))) for problem, rows in fits if rows]
+    left = [problem for problem, rows in fits if not rows]
     right = list(at.values())
     fitting = _fitting(left, right)
     paired = {problem.facts for pair in fitting for problem in pair}

@@ -15,6 +15,7 @@ from rocm_tui.compare.choices import LONGEST, SHORTEST
 from rocm_tui.compare.types import TuningSet
 from rocm_tui.session.in_use import taken
 from rocm_tui.session.model import Row
+from rocm_tui.session.numbers import rounding
 
 Asked = tuple[str, ...]
 """What an entry is looked up by, and on which device."""
@@ -38,14 +39,19 @@ class SameKey:
         a, b = entry_ms(self.a), entry_ms(self.b)
         return None if a is None or b is None else b / a
 
+    @property
+    def error(self) -> float:
+        """The relative error of the ratio by the digits of both times."""
+        return rounding(entry_ms(self.a), entry_ms(self.b))
+
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
     """Table B compared with table A.
 
-    `common` begins with what differs, in the order of A. `a_twice` and `b_twice` count entries
-    whose key occurs before in the same table: the fastest of them is compared, and if none has a
-    time the last.
+    `common` has other solutions first, the greatest loss first, then by key. `a_twice` and
+    `b_twice` count entries whose key occurs before in the same table: the fastest of them is
+    compared, and if none has a time the last.
     """
 
     a: str
@@ -82,8 +88,8 @@ def solution(row: Row) -> str:
     A config has a shorter label. Of several without times all are joined, since their order means
     nothing.
     """
-    one = taken(row.tuning)
-    choices = (one,) if one else row.tuning.choices
+    own = taken(row.tuning)
+    choices = (own,) if own else row.tuning.choices
     return "; ".join(sorted(choice.description or choice.label for choice in choices))
 
 
@@ -108,7 +114,7 @@ def compare_tables(a: TuningSet, b: TuningSet) -> TableComparison:
     return TableComparison(
         a.label,
         b.label,
-        tuple(sorted(common, key=_order)),
+        tuple(sorted(common, key=lambda s: (s.same_solution, -(s.ratio or 0.0), _key_order(s.a)))),
         tuple(sorted((row for key, row in ours.items() if key not in theirs), key=_key_order)),
         tuple(sorted((row for key, row in theirs.items() if key not in ours), key=_key_order)),
         a_twice,
@@ -128,32 +134,25 @@ def device_of(row: Row) -> str:
 
 def _by_key(rows: Sequence[Row], by_device: bool) -> tuple[dict[Asked, Row], int]:
     """The row of each key, and how many others there are."""
-    found: dict[Asked, Row] = {}
+    by_key: dict[Asked, Row] = {}
     for row in rows:
         tuning = row.tuning
         tuner = tuning.entry.tuner if tuning.entry else ""
         asked = (tuning.inputs_key or "").replace(" ", "")  # as in `block_shape=[128, 128]`
         key = (tuner, asked, device_of(row) if by_device else "")
-        before = found.get(key)
+        before = by_key.get(key)
         if before is None or _taken_before(row, before):
-            found[key] = row
-    return found, len(rows) - len(found)
+            by_key[key] = row
+    return by_key, len(rows) - len(by_key)
 
 
 def _taken_before(row: Row, other: Row) -> bool:
     ms, other_ms = entry_ms(row), entry_ms(other)
     if ms is None or other_ms is None:
-        return other_ms is None and (ms is not None or _line(row) > _line(other))
+        mine, others = (each.tuning.entry for each in (row, other))
+        later = (mine.line if mine else 0) > (others.line if others else 0)
+        return other_ms is None and (ms is not None or later)
     return ms < other_ms
-
-
-def _line(row: Row) -> int:
-    return row.tuning.entry.line if row.tuning.entry else 0
-
-
-def _order(same: SameKey) -> tuple[bool, float, list[tuple[int, str]]]:
-    """Other solutions before the same ones, those that lost most first, then as their keys."""
-    return same.same_solution, -(same.ratio or 0.0), _key_order(same.a)
 
 
 def _key_order(row: Row) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.compare.choices import same_choice
 from rocm_tui.session.model import Row
+from rocm_tui.session.numbers import rounding
 
 Basis = Literal["measured", "median", "single"]
 """Where a time is from: a repeated measurement, the median of several tunings, one tuning."""
@@ -95,6 +96,11 @@ class Pair:
     """Whether both know one and the same tuning alone, which one of them made."""
 
     @property
+    def error(self) -> float:
+        """The relative error of the ratio by the digits of the times that were taken once."""
+        return rounding(*(each.ms for each in (self.a, self.b) if each.basis != "measured"))
+
+    @property
     def lost_ms(self) -> float:
         """Milliseconds that one call takes longer in B; negative if it became faster."""
         return self.b.ms - self.a.ms
@@ -136,7 +142,7 @@ class Totals:
 
     `lost_ms` is the loss of the pairs with the verdict `slower`, `gained_ms` the gain of the
     `faster` ones, both positive: what may be noise is not summed. `a_seconds` and `b_seconds` are
-    the durations of all tunings, except for `a_untold` and `b_untold` tunings of unknown duration.
+    the durations of all tunings, except for `a_unknown` and `b_unknown` ones of unknown duration.
     """
 
     a_ms: float
@@ -146,8 +152,10 @@ class Totals:
     verdicts: Mapping[Verdict, int]
     a_seconds: float
     b_seconds: float
-    a_untold: int = 0
-    b_untold: int = 0
+    a_unknown: int = 0
+    b_unknown: int = 0
+    error: float = 0.0
+    """The relative error of `b_ms` over `a_ms` by the digits of the times that were summed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Whether a problem became slower: the verdict on two times and the sentence behind it.
 
 A machine is now slower, now faster: its clocks, its neighbours. What was run in the same rounds
-felt that too, so that it is a unit in which another day's time can be told; and single numbers of
-two runs lie some way apart where nothing changed. docs/measuring.md says how verdicts are found and
-what the figures are from. Ratios are B's time over A's.
+felt that too, so it is a unit in which times of two days can be compared; and single numbers of two
+runs differ a little even if nothing changed. docs/measuring.md explains the verdicts and the origin
+of the figures. Ratios are B's time over A's.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from typing import Literal
 from backend.model.choice import MeasuredChoice, Measurement, Verdict
 from rocm_tui.compare.choices import LONGEST, SHORTEST
 from rocm_tui.compare.types import Noise
-from rocm_tui.session.numbers import duration, factor, percent, signed
+from rocm_tui.session.numbers import duration, factor, percent, rounding, signed
 from rocm_tui.session.stats import LONGEST_WAIT, TIE_BAND
 
 DEFAULT_BAND = 0.10
 """Relative difference up to which two single numbers of one kernel are taken as equal."""
 ENOUGH_CHOICES = 8
 ENOUGH_PROBLEMS = 3
-"""So many choices, in so many problems, must be timed on both sides to derive a band or a shift."""
+"""Choices, and problems with such choices, timed on both sides, from which a band or a shift is
+derived."""
 SIGMAS = 3.0
 MAD_TO_SIGMA = 1.4826
 """A normal distribution's standard deviation over its median absolute deviation."""
-ROUNDING = 0.5e-4
-"""Milliseconds by which a time that an AUTOTUNE row rounds may be off."""
 
 
 def noise(ratios: Sequence[Sequence[float]], *, same_device: bool) -> Noise:
@@ -49,11 +48,6 @@ def noise(ratios: Sequence[Sequence[float]], *, same_device: bool) -> Noise:
     clear = same_device and abs(centre) > log(1 + TIE_BAND) and abs(centre) > 2 * sigma
     band = max(DEFAULT_BAND, exp(SIGMAS * sigma) - 1)
     return Noise(band, len(flat), len(by_problem), exp(centre) if clear else 1.0)
-
-
-def rounding(ms: float) -> float:
-    """The relative error of a time that is given with four decimals; 0 for one in full."""
-    return ROUNDING / ms if ms and round(ms, 4) == ms else 0.0
 
 
 Unit = Literal["clock", "reference", "others"]
@@ -78,13 +72,14 @@ def in_units(
     Empty if milliseconds are the only unit: they are used to compare different systems.
     """
     every = [*then, *now]
-    if not _one_system(every):
+    if len({m.system_hash for m in every if m.system_hash}) > 1:
         return ()
     units: dict[Unit, Callable[[Measurement], float]] = {}
     timed_alike = len({measurement.resolution_ms is None for measurement in every}) == 1
     cold = any(measurement.caches == "cold" for measurement in every)
-    told = all(SHORTEST < _reference(measurement) < LONGEST for measurement in every)
-    if told and (timed_alike or not cold):  # older cold ones timed single calls of the reference
+    usable_reference = all(SHORTEST < _reference(measurement) < LONGEST for measurement in every)
+    # Older cold ones timed single calls of the reference.
+    if usable_reference and (timed_alike or not cold):
         units["reference"] = _reference
     if others := _others({a, b}, every):
         units["others"] = lambda m: geometric_mean(_ms(m, hash) for hash in others)
@@ -96,10 +91,6 @@ def in_units(
         InUnit(unit, least(b, now, of) / least(a, then, of), min(map(of, now)) / min(map(of, then)))
         for unit, of in units.items()
     )
-
-
-def _one_system(measurements: Sequence[Measurement]) -> bool:
-    return len({m.system_hash for m in measurements if m.system_hash}) < 2
 
 
 def _others(known: Collection[str], measurements: Sequence[Measurement]) -> frozenset[str]:
@@ -158,7 +149,7 @@ def _ruled(
 ) -> Ruling:
     raw = b_ms / a_ms
     ratio = raw / noise.shift
-    band = noise.band + rounding(a_ms) + rounding(b_ms)
+    band = noise.band + rounding(a_ms, b_ms)
     return Ruling(ratio, raw, ratio / (1 + band), ratio * (1 + band), verdict, reason, alike)
 
 
@@ -178,7 +169,8 @@ def by_numbers(
     """
     raw = b_ms / a_ms
     ratio = raw / noise.shift
-    band = noise.band + rounding(a_ms) + rounding(b_ms)
+    error = rounding(a_ms, b_ms)
+    band = noise.band + error
     ruled = partial(_ruled, a_ms, b_ms, noise)
 
     if _inside(ratio, band):
@@ -186,19 +178,21 @@ def by_numbers(
             return ruled("unclear", f"every choice is {change(noise.shift)}: the machine, or all")
         if _inside(ratio, TIE_BAND):
             return ruled("tied", f"within {percent(TIE_BAND)}")
-        return ruled("unclear", f"single numbers of one kernel differ by up to {percent(band)}")
+        return ruled(
+            "unclear", f"single numbers of one kernel differ by up to {percent(band, error)}"
+        )
     if (gap := abs(b_ms - a_ms)) < (limit := unseen()):
-        why = "less than the clock of these times can tell"
+        why = "less than the clock of these times resolves"
         why = "which a call may wait on a busy CPU" if limit >= LONGEST_WAIT else why
-        return ruled("unclear", f"{duration(gap)} apart, {why}: measure it to tell")
+        return ruled("unclear", f"{duration(gap)} apart, {why}: measure it to be sure")
     rivals = others()
     shared = _shared(rivals) - log(noise.shift) if rivals else 0.0
     if shared * log(ratio) > 0 and abs(shared) >= abs(log(ratio)) / 2:
         what = "the other choice is" if len(rivals) == 1 else "the other choices are"
-        return ruled("unclear", f"{what} {change(exp(shared))} too: measure it to tell")
+        return ruled("unclear", f"{what} {change(exp(shared), error)} too: measure it to be sure")
     verdict: Verdict = "slower" if ratio > 1 else "faster"
     beyond = f" besides a machine that is {change(noise.shift)}" if noise.shift != 1 else ""
-    return ruled(verdict, f"{change(ratio)}{beyond}, by single numbers")
+    return ruled(verdict, f"{change(ratio, error)}{beyond}, by single numbers")
 
 
 def _shared(rivals: Sequence[float]) -> float:
@@ -237,7 +231,8 @@ def by_measurement(
     if not _inside(raw, RUN_BAND) and _inside(ratio, RUN_BAND):
         verdict, reason = "unclear", _machine(unit)
     elif verdict == "unclear" and times < ENOUGH and not _inside(ratio, RUN_BAND):
-        reason += "; measure it again, " + (trouble[0] if trouble else f"this was {_often(times)}")
+        often = "once" if times == 1 else "twice"
+        reason += "; measure it again, " + (trouble[0] if trouble else f"this was {often}")
     return Ruling(ratio, raw, low, high, verdict, reason)
 
 
@@ -245,10 +240,6 @@ def _machine(unit: InUnit) -> str:
     if unit.unit == "reference":
         return f"the reference kernel is {change(unit.moved)} too: the machine, not the kernel"
     return f"the other choices are {change(unit.moved)} too: the machine, or all of them"
-
-
-def _often(times: int) -> str:
-    return "once" if times == 1 else "twice"
 
 
 def by_one_measurement(a: MeasuredChoice, b: MeasuredChoice) -> Ruling:
@@ -276,8 +267,9 @@ def _inside(ratio: float, band: float) -> bool:
     return 1 / (1 + band) <= ratio <= 1 + band
 
 
-def change(ratio: float) -> str:
-    """How a time changed: `12.0 % slower`, `3.1 % faster`, `204× as long`."""
+def change(ratio: float, error: float = 0.0) -> str:
+    """Say how a time changed, by a ratio of this relative error: `12.0 % slower`, `3.1 % faster`,
+    `204× as long`."""
     if ratio >= 2:
-        return f"{factor(ratio)} as long"
-    return f"{percent(abs(ratio - 1))} {'slower' if ratio >= 1 else 'faster'}"
+        return f"{factor(ratio, error)} as long"
+    return f"{percent(abs(ratio - 1), error)} {'slower' if ratio >= 1 else 'faster'}"

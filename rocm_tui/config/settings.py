@@ -63,7 +63,7 @@ class Colours(msgspec.Struct, frozen=True):
     cursor: Annotated[str, Meta(description="the background of the line under the cursor")] = ""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class LimitSettings(msgspec.Struct, frozen=True):
     folder_depth: Annotated[
         int, Meta(ge=0, le=64, description="levels of folders read below one that is watched")
     ] = 6
@@ -117,7 +117,7 @@ class Config(msgspec.Struct, frozen=True):
     theme: Theme = Theme()
     columns: Columns = Columns()
     colours: Colours = Colours()
-    limits: Limits = Limits()
+    limits: LimitSettings = LimitSettings()
     watch: Watch = Watch()
     budgets: Budgets = Budgets()
     run: Run = Run()
@@ -182,7 +182,7 @@ _MOST = 128 << 10
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Something in the file that is not used; `line` is None where it cannot be told."""
+    """Something in the file that is not used; `line` is None where it is unknown."""
 
     path: Path
     line: int | None
@@ -209,7 +209,7 @@ class Settings:
 
 
 def settings_now() -> Settings:
-    """The settings of this process: the file is read when they are first asked for."""
+    """The settings of this process: the file is read at the first use."""
     return _read_once(config_path(), "ROCM_TUI_CONFIG" in os.environ)
 
 
@@ -278,7 +278,7 @@ class _Reader:
         return Config(**sections)
 
     def _section(self, section: str, table: Mapping[str, Any]) -> dict[str, Value]:
-        valid = {one.name: one for one in settings() if one.section == section}
+        valid = {setting.name: setting for setting in settings() if setting.section == section}
         values: dict[str, Value] = {}
         for name, value in table.items():
             full = f"{section}.{name}"
@@ -338,8 +338,8 @@ def _line_numbers(text: str) -> Iterator[tuple[str, int]]:
         if head:
             section = _unquoted(head[1])
             yield section, number
-        elif found := re.match(r"""\s*([\w.\-"' ]+?)\s*=""", line):
-            name = _unquoted(found[1])
+        elif match := re.match(r"""\s*([\w.\-"' ]+?)\s*=""", line):
+            name = _unquoted(match[1])
             yield (f"{section}.{name}" if section else name), number
 
 

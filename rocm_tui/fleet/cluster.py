@@ -121,7 +121,7 @@ class Cluster:
         workers = max(_tasks_by_host(nodes).values()) if gpus else 1
         units = results.open()
         tasks = {
-            self._start(needs, NodeTask(unit.job, unit.known, wanted.python, workers)): unit.id
+            self._start(needs, NodeTask(unit.job, unit.cached_ms, wanted.python, workers)): unit.id
             for _ in range(wanted.repeat)
             for unit in units
         }
@@ -229,7 +229,7 @@ def _tasks_by_host(nodes: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 
 def why_lost(error: str) -> str:
-    """What Ray says of a task that it gave up, in a line."""
+    """Return Ray's reason for giving up a task, in a line."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     missing = next((line for line in lines if line.startswith("ModuleNotFoundError:")), None)
     if missing:
@@ -259,12 +259,12 @@ def why_no_cluster(address: str, error: Exception) -> str:
     if "ersion mismatch" in text:
         return f"the cluster has another version: {brief(text.partition(': ')[2], 200)}"
     if "ray[client]" in text:
-        return "Ray's client needs a package more, here and on the head: pip install 'ray[client]'"
+        return "Ray's client needs another package, here and on the head: pip install 'ray[client]'"
     if isinstance(error, ConnectionError | TimeoutError):
         if address == AUTO:
             return "no Ray cluster runs on this host; `ray start --head` starts one"
         return (
-            f"the Ray cluster at {address} does not answer ({brief(text, 80)}); where it asks for "
-            "a token set RAY_AUTH_MODE=token, and have its ~/.ray/auth_token here"
+            f"the Ray cluster at {address} does not answer ({brief(text, 80)}); if it requires a "
+            "token, set RAY_AUTH_MODE=token and copy its ~/.ray/auth_token to this host"
         )
     return f"Ray: {brief(text, 200) or type(error).__name__}"

@@ -1,4 +1,4 @@
-"""What a device and its torch are, and whether its times belong into one cache with others."""
+"""A device and its torch, and whether its times may share a cache with others."""
 
 from __future__ import annotations
 
@@ -65,8 +65,11 @@ class NoTuningDevice(RocmTuiError):
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """How the problems are to be tuned. `missing`: not those that have times in the cache; `tell`
-    gets lines for a person, `look` is called now and then."""
+    """How to tune the problems.
+
+    `missing` skips problems with times in the cache. `tell` prints a line for a person, `look` is
+    called now and then.
+    """
 
     repeat: int = 1
     missing: bool = False

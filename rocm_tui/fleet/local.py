@@ -44,12 +44,12 @@ def local_devices(words: Sequence[str], there: int | None = None) -> tuple[list[
         count = parts[1:] if parts[:1] == [CPU] else parts
         if scheme != "local" or len(count) > 1 or not all(map(_is_count, count)):
             raise UsageError(
-                f"{word} is no fleet; write local, local:4, local:cpu, local:cpu:4 or ray"
+                f"{word} is not a fleet; write local, local:4, local:cpu, local:cpu:4 or ray"
             )
         many = int(count[0]) if count else (1 if cpu else there)
         if many > (MOST_CPUS if cpu else there):
             limit = f"{MOST_CPUS} at most" if cpu else f"{there} visible here"
-            raise NoTuningDevice(f"{word} asks for {many} devices; there are {limit}")
+            raise NoTuningDevice(f"{word} needs {many} devices; there are {limit}")
         if cpu:
             cpus += many
         else:
@@ -68,7 +68,7 @@ def _visible_gpus() -> int:
 
 @dataclass(slots=True)
 class CompiledAhead:
-    """What was compiled ahead: the results, and why there is none, by the titles of problems."""
+    """Results of compiling ahead, and reasons for failures, by the titles of problems."""
 
     results: dict[str, CompileResult] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What Ray runs on a node: one tuning a task, in a worker of the node's own torch.
+"""The task that Ray runs on a node: one tuning, in a worker of the node's own torch.
 
 A node needs Ray, torch and nothing of ours: Ray brings `rocm_tui` and `backend` there, and has
 psutil and filelock itself. The worker's cache dir is private, so that nothing that others wrote
@@ -37,18 +37,20 @@ _PREFIX = "rocm-tui-ray-"
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """One tuning on a node. Without a `job` only the device is looked at. `known` are times of the
-    problem by choice hash; `workers` are so many as share the memory of that host."""
+    """One tuning on a node; without a `job`, only the device is described.
+
+    `cached_ms` are times of the problem by choice hash; `workers` share the memory of that host.
+    """
 
     job: TuneJob | None = None
-    known: Mapping[str, float] | None = None
+    cached_ms: Mapping[str, float] | None = None
     python: str | None = None
     workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What came of it. `gpu` is Ray's name of the GPU, None where a CPU tuned."""
+    """The result of a node. `gpu` is Ray's name of the GPU, None if a CPU tuned."""
 
     node: str
     gpu: str | None
@@ -107,7 +109,7 @@ class NodeWorker:
         if self.gpu is None and job.inputs is None and job.device is None:
             job = replace(job, device=CPU)  # GPUs stay visible to it: it would take one
         try:
-            self._seed(job, task.known or {})
+            self._seed(job, task.cached_ms or {})
         except StoreError as error:
             return replace(answer, result=TuneResult(ok=False, reason=str(error)))
         return replace(answer, result=tuned(self._run, job))

@@ -31,7 +31,7 @@ UnitState = Literal["left", "skipped", "merged", "single", "failed"]
 
 @dataclass(slots=True)
 class UnitResults:
-    """What came of a problem: the results and reasons by device. `merged_from` is the device whose
+    """The outcome of a problem: results and reasons by device. `merged_from` is the device whose
     times are in the cache; its `winner` is the fastest on `holds` devices, of `of`."""
 
     unit: Unit
@@ -49,8 +49,11 @@ class UnitResults:
 
 
 class Results:
-    """What came of all problems, safe to add to from several threads. Where workers `write` into
-    the cache dir `layout` themselves, only what several devices measured is merged here."""
+    """The outcomes of all problems, which several threads may add to.
+
+    If workers write into the cache dir `layout` themselves, only results of several devices are
+    merged here.
+    """
 
     def __init__(self, layout: Layout, units: Iterable[Unit], *, workers_write: bool) -> None:
         self.units = {unit.id: UnitResults(unit) for unit in units}
@@ -112,8 +115,7 @@ class Results:
             wanted.tell(f"{name} gets no work: {reason}")
 
     def skip_unfit(self, gpus: bool, wanted: FleetOptions) -> None:
-        """Leave out the problems of a CPU where GPUs tune, and those that the cache has times for
-        where only the others are wanted."""
+        """Skip problems of a CPU if GPUs tune, and with `missing` those with cached times."""
         of_cpu = {unit.id for unit in self.open() if gpus and unit.on_cpu}
         path = self._layout.cache_file(self.chosen.system_hash)
         held = in_cache(self.open(), path) if wanted.missing else ()

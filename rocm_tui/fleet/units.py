@@ -18,13 +18,15 @@ from rocm_tui.session.model import Row
 CHOICE_SECONDS = 0.5
 """How long one choice takes, compiled and timed, where no tuning shows it."""
 PROBLEM_SECONDS = 10.0
-"""How long a problem takes of which not even the number of choices is known."""
+"""How long a problem takes whose number of choices is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A problem to tune, whether our kernels are offered, and what is known of it. `calls` are how
-    often files ask for it, beside the calls of its row."""
+    """A problem to tune, and whether our kernels are offered.
+
+    `calls` is how often files request it, beside the calls of its row.
+    """
 
     problem: Problem
     ours: bool
@@ -37,15 +39,15 @@ class Asked:
 class Unit:
     """One problem with all its choices, to be tuned on one device in one worker.
 
-    `id` is the same wherever the same problem is found. `known` are times in ms by choice hash, as
-    the cache has them: they show in which mode of torch the problem was tuned. `weight` is how long
+    `id` is the same wherever the same problem is found. `cached_ms` are times by choice hash in
+    the cache: they show in which mode of torch the problem was tuned. `weight` is how long
     it may take, in seconds; `calls` how often programs call it (0: not known).
     """
 
     id: str
     title: str
     job: TuneJob
-    known: Mapping[str, float] = field(default_factory=dict)
+    cached_ms: Mapping[str, float] = field(default_factory=dict)
     weight: float = 0.0
     calls: float = 0.0
 
@@ -62,25 +64,27 @@ class Unit:
 
 
 def units_of(asked: Iterable[Asked], options: TuneOptions) -> list[Unit]:
-    """Return one unit a problem, however many ranks and hosts ask for it, in the order in which
-    they are to begin: what takes long and is called often comes first."""
+    """Return one unit for each problem, however many ranks and hosts request it.
+
+    Long and often called problems come first, in the order in which they start.
+    """
     units: dict[tuple[str, str, int | None], Unit] = {}
     for each in asked:
         problem = each.problem
-        key = (problem.id, problem.told, problem.threads)
+        key = (problem.id, problem.options_text, problem.threads)
         unit, before = _unit(each, options), units.get(key)
         if before is not None:
             unit = replace(
-                unit if unit.known else before,
+                unit if unit.cached_ms else before,
                 weight=max(unit.weight, before.weight),
                 calls=unit.calls + before.calls,
             )
         units[key] = unit
-    with_threads = {(id, told) for id, told, threads in units if threads is not None}
+    with_threads = {(id, operands) for id, operands, threads in units if threads is not None}
     whole = [
         unit
-        for (id, told, threads), unit in units.items()
-        if threads is not None or (id, told) not in with_threads  # the same, less is known of it
+        for (id, operands, threads), unit in units.items()
+        if threads is not None or (id, operands) not in with_threads  # the same, with fewer details
     ]
     return sorted(_with_own_ids(whole), key=_rank, reverse=True)
 
@@ -98,7 +102,7 @@ def _unit(asked: Asked, options: TuneOptions) -> Unit:
         id=asked.problem.id,
         title=asked.title,
         job=tune_job(asked.problem, replace(options, templates=asked.ours)),
-        known={} if tuning is None else _times(tuning),
+        cached_ms={} if tuning is None else _times(tuning),
         weight=min(seconds, options.budget) if options.budget else seconds,
         calls=asked.calls + calls,
     )
@@ -130,7 +134,7 @@ def _with_own_ids(units: Sequence[Unit]) -> list[Unit]:
 
 
 def in_cache(units: Iterable[Unit], path: Path) -> Collection[str]:
-    """Return the ids of those that have times in the cache file `path`."""
+    """Return the ids of the units with times in the cache file `path`."""
     try:
         entries = read_cache(path).entries
     except CacheUnreadable:

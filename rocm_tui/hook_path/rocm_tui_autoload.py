@@ -1,8 +1,9 @@
 """What `rocm-tui run` and the workers put within reach of a Python that has none of our packages.
 
-This folder stands alone on `PYTHONPATH`, so that nothing else of our environment does. It gives
+Of our environment this folder alone is on `PYTHONPATH`. It gives
 the program no package `backend` of its own either: that name is common. Only when torch calls
-`autoload`, and the program has no `backend`, ours is found, after everything else.
+`autoload`, and the program has no `backend`, ours is found, after everything else. Where our
+packages are installed, `rocm_tui.activate` comes here too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_file_location
@@ -38,16 +40,23 @@ def autoload() -> None:
     """What torch calls at the end of `import torch`. Never raises."""
     if RUN not in os.environ:
         return
+    with_backend(lambda: _folder(os.environ[RUN]), lambda activation: activation.autoload())
+
+
+def with_backend(folder: Callable[[], str], action: Callable[[Any], Any]) -> bool:
+    """Call `action` with our module `activation`, and return whether it was called and returned
+    anything but False. Never raises; a failure is one line on stderr."""
     try:
-        taken = provide(_folder(os.environ[RUN]))
+        taken = provide(folder())
         if taken is not None:
             _say(f"{taken} is found as `backend` and hides ours; the program runs unhooked")
-            return
+            return False
         from backend.inductor.hooks import activation
 
-        activation.autoload()
-    except Exception as error:  # the outermost boundary: `import torch` must go on
+        return action(activation) is not False
+    except Exception as error:  # the outermost boundary: the program must go on
         _say(f"the hooks are off: {type(error).__name__}: {error}")
+        return False
 
 
 def provide(folder: str, first: bool = False) -> str | None:

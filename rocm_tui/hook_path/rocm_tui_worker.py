@@ -1,7 +1,7 @@
-"""Starts a worker in a Python that has none of our packages: `python rocm_tui_worker.py FOLDER`.
+"""Start a worker in a Python that has none of our packages: `python rocm_tui_worker.py FOLDER`.
 
 Run as a script, so that the first place where Python looks for modules is this folder, and not
-wherever the user stands. FOLDER is our package `backend`.
+the current one. FOLDER is our package `backend`.
 """
 
 import importlib

@@ -14,12 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from backend.cache.variants import (
-    DEVICES,
-    ChoiceVariants,
-    device_folders,
-    may_differ,
-)
+from backend.cache.variants import DEVICES, ChoiceVariants, device_folders, may_differ
 from backend.disk.layout import Layout
 
 _SAMPLE = 64
@@ -41,7 +36,7 @@ class DeviceEntry:
     """An autotune cache entry as the device `index` sees it; None where it is unknown.
 
     `identities` are the hashes of its kernels on device 0. `shared` are the choices whose time may
-    be another device's. Of those that are `unplaced` the device is unknown: this one or another.
+    be another device's. The device of `unplaced` choices is unknown: this one or another.
     """
 
     index: int | None
@@ -60,8 +55,8 @@ class DeviceHashes:
         self._known: dict[str, DeviceHash] = {}
 
     def entries(self, timings: Mapping[str, float]) -> list[DeviceEntry]:
-        """`timings` as each device sees them: its own choices, and those that have the same hash
-        on all devices. One entry where the device of no choice is known."""
+        """Return `timings` as each device sees them: its own choices, and the choices with one hash
+        for all devices. Return one entry if no choice's device is known."""
         own: dict[int, dict[str, float]] = {}
         identities: dict[str, str] = {}
         shared: dict[str, float] = {}
@@ -70,60 +65,46 @@ class DeviceHashes:
             if not may_differ(name):
                 shared[name] = ms
                 continue
-            known = self.find(name)
-            if known is None:
+            variant = self.find(name)
+            if variant is None:
                 unplaced[name] = ms
                 continue
-            identities[name] = known.identity
-            if known.device is None:  # compiled for any device
+            identities[name] = variant.identity
+            if variant.device is None:  # compiled for any device
                 shared[name] = ms
             else:
-                own.setdefault(known.device, {})[name] = ms
+                own.setdefault(variant.device, {})[name] = ms
         if not own:
             return [DeviceEntry(None, timings)]
-        others = frozenset(shared if len(own) > 1 else ())
+        others, unknown = frozenset(shared if len(own) > 1 else ()), frozenset(unplaced)
         return [
-            DeviceEntry(
-                index,
-                {**own[index], **shared, **unplaced},
-                identities,
-                others,
-                frozenset(unplaced),
-            )
-            for index in sorted(own)
+            DeviceEntry(index, {**times, **shared, **unplaced}, identities, others, unknown)
+            for index, times in sorted(own.items())
         ]
 
     def find(self, name: str) -> DeviceHash | None:
-        """What is known of one hash. One without a module may get it later."""
-        if name not in self._known:
-            self._read(name)
+        """Return the device of a hash; None without a module, which may come later. A module gives
+        the hashes of the other devices as well."""
+        if name not in self._known and self._variants.is_known(name):
+            own = self._variants.device(name)
+            if own is None:
+                self._known[name] = DeviceHash(None, name)
+            else:
+                hashes = self._variants.all(name, {0, own, *self._devices})
+                for index, hash_ in hashes.items():
+                    self._known[hash_] = DeviceHash(index, hashes[0])
         return self._known.get(name)
 
-    def device(self, choices: Iterable[str | None]) -> int | None:
-        """The device that choices which were put up together are of."""
-        for name in choices:
-            if name is not None and may_differ(name):
-                known = self.find(name)
-                return None if known is None else known.device
-        return None
-
-    def _read(self, name: str) -> None:
-        """Read the module of a choice, which gives the hashes of the other devices as well."""
-        if not self._variants.is_known(name):
-            return
-        own = self._variants.device(name)
-        if own is None:
-            self._known[name] = DeviceHash(None, name)
-            return
-        hashes = self._variants.all(name, {0, own, *self._devices})
-        for index, hash_ in hashes.items():
-            self._known[hash_] = DeviceHash(index, hashes[0])
+    def device(self, choices: Iterable[str]) -> int | None:
+        """Return the device of choices that were offered together."""
+        variant = self.find(next(filter(may_differ, choices), ""))
+        return None if variant is None else variant.device
 
 
 def device_index_in(code: str) -> int | None:
     """The index of the device that Inductor generated `code` for; None for a CPU."""
-    found = _INDEX.search(code, 0, _HEAD)
-    return int(found[1]) if found else None
+    match = _INDEX.search(code, 0, _HEAD)
+    return int(match[1]) if match else None
 
 
 def hashes_below(root: Path, entries: Iterable[Collection[str]] = ()) -> DeviceHashes | None:
@@ -152,8 +133,8 @@ def _devices_of(entries: Iterable[Collection[str]], root: Path) -> list[int]:
 
 
 def hashes_of_log(source: str) -> DeviceHashes | None:
-    """The same of the cache dir that an event log lies in; None for one that lies elsewhere. What a
-    log itself says of its cache dir is not looked at: it may be anybody's."""
+    """Return the hashes below the cache dir that holds an event log; None for a log elsewhere. The
+    cache dir that a log names is ignored: it may be anybody's."""
     sessions = Path(source).parent
     root = sessions.parent.parent
     return hashes_below(root) if Layout(root).sessions == sessions else None

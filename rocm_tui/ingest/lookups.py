@@ -1,8 +1,8 @@
-"""What programs looked up in other tuners' tables, and what came of it, as their logs and untuned
-lists say it. docs/tables.md names the sources of each line's form.
+"""What programs looked up in other tuners' tables, and the results, as their logs and untuned lists
+report it. docs/tables.md names the sources of each line's form.
 
 AITER's log has a line for each product that its tables lack, once a process; with
-AITER_LOG_TUNED_CONFIG=1 also for each that they have. Fused MoE tells of both always.
+AITER_LOG_TUNED_CONFIG=1 also for each that they have. Fused MoE has a line for both always.
 
     shape is M:64, N:1536, K:7168, not found tuned config in /tmp/aiter_configs/a8w8..., will use...
     shape is M:1, N:32, K:4096 dtype='torch.bfloat16' otype=... bias=False, scaleAB=False,
@@ -18,7 +18,7 @@ experts, or a product with scales of blocks, was looked up. vLLM breaks the firs
     Using MoE kernel config from .../E=8,N=7168,device_name=AMD_Instinct_MI300X.json.
     Config file not found at ... Fallback to triton version 3.2.0 and use MoE kernel config from ...
 
-TunableOp's log tells with PYTORCH_TUNABLEOP_VERBOSE=2 what it tunes, with 3 each look-up. Older
+TunableOp's log has with PYTORCH_TUNABLEOP_VERBOSE=2 what it tunes, with 3 each look-up. Older
 releases end the first line at `ResultEntry`: a miss, of what is not said.
 
     missing params_signature, returning null ResultEntry for GemmTunableOp_Half_TN,tn_64_8_32_ld_...
@@ -79,12 +79,12 @@ MAX_ASKS = 200_000
 
 
 class LookupOutcome(Enum):
-    """What the line says came of it."""
+    """The result that a line reports."""
 
     MISSED = "missed"
     FOUND = "found"
     UNTOLD = "untold"
-    """Asked for; whether a table had it is not said."""
+    """Looked up; whether a table had it is not reported."""
     NOTED = "noted"
     """About a question that another line counts: missed."""
     MATCHED = "matched"
@@ -93,7 +93,7 @@ class LookupOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """`op`, `key` and `device` are those of the entry that would answer it, as far as told."""
+    """`op`, `key` and `device` are those of the entry that would answer it, as far as known."""
 
     tuner: str
     op: str
@@ -104,7 +104,7 @@ class Lookup:
 @dataclass(frozen=True, slots=True)
 class LookupLine:
     """One line. `way` is what was run then; `table` the file that was looked into, `device` on
-    which, `call` how to make that call again, each as far as it is told."""
+    which, `call` how to make that call again, each as far as it is known."""
 
     ask: Lookup
     answer: LookupOutcome
@@ -152,8 +152,8 @@ _WAYS = 8
 
 @dataclass(slots=True)
 class Lookups:
-    """All that some files say. `nameless` counts, by tuner, misses whose line does not tell of
-    what; `left` the questions beyond `MAX_ASKS`; `repeated` the lines that Ray left out."""
+    """All that some files report. `nameless` counts, by tuner, misses whose line does not name the
+    product; `left` the questions beyond `MAX_ASKS`; `repeated` the lines that Ray left out."""
 
     tallies: dict[Lookup, LookupCounts] = field(default_factory=dict)
     devices: set[TableDevice] = field(default_factory=set)
@@ -189,19 +189,9 @@ _MORE = 2
 """Lines that may continue one: two were seen."""
 AITER = "aiter"
 FUSED_MOE = "fused_moe"
-FUSED_MOE_KEY = (
-    "token",
-    "model_dim",
-    "inter_dim",
-    "expert",
-    "topk",
-    "act_type",
-    "dtype",
-    "q_dtype_a",
-    "q_dtype_w",
-    "q_type",
-    "use_g1u1",
-    "doweight_stage1",
+FUSED_MOE_KEY = tuple(
+    "token model_dim inter_dim expert topk act_type dtype q_dtype_a q_dtype_w q_type use_g1u1 "
+    "doweight_stage1".split()
 )
 """What fused MoE looks up by, behind the device."""
 AITER_TYPED = ("bias", "dtype", "outdtype", "scaleAB", "bpreshuffle")
@@ -237,70 +227,67 @@ def _aiter_gemm(text: str, table: str) -> Lookup | None:
     if sizes is None:
         return None
     batch, *rest = sizes.groups()
-    told = dict(_AITER_FACTS.findall(text[sizes.end() : sizes.end() + 400]))
+    facts = dict(_AITER_FACTS.findall(text[sizes.end() : sizes.end() + 400]))
     key: list[tuple[str, str]] = [] if batch is None else [("B", batch)]
     key += zip("MNK", rest, strict=True)
     name = PurePosixPath(table).name
     if batch is not None:  # older lines name no file
         name = "bf16" if "dtype is bf16" in text[: sizes.end() + 20] else "a8w8"
-    if "otype" in told:
-        told["outdtype"] = told["otype"]
-        key += ((name, told.get(name, "False")) for name in AITER_TYPED)
-    elif "q_dtype_w" in told:
-        key.append(("q_dtype_w", told["q_dtype_w"]))
+    if "otype" in facts:
+        facts["outdtype"] = facts["otype"]
+        key += ((name, facts.get(name, "False")) for name in AITER_TYPED)
+    elif "q_dtype_w" in facts:
+        key.append(("q_dtype_w", facts["q_dtype_w"]))
     return Lookup(AITER, op_of([name for name, _ in key], name), tuple(key))
 
 
 def _aiter_missed(text: str) -> LookupLine | None:
     """A line that ends before the file says no less that the product was missed."""
-    found = _AITER_MISSED.search(text + " ")
-    table = (found and found[1]) or ""
-    ask = found and _aiter_gemm(text[: found.start()], table)
-    if found is None or ask is None:
+    match = _AITER_MISSED.search(text + " ")
+    table = (match and match[1]) or ""
+    ask = match and _aiter_gemm(text[: match.start()], table)
+    if match is None or ask is None:
         return None
-    way = _AITER_DEFAULT.search(text, found.end())
+    way = _AITER_DEFAULT.search(text, match.end())
     default = "default config" if way is None else f"{way[1]}, solution {way[2]}"
     return LookupLine(ask, LookupOutcome.MISSED, default, table)
 
 
 def _aiter_tuned(text: str) -> LookupLine | None:
-    found = _TUNED_IN.search(text + " ")
-    ask = found and _aiter_gemm(text[: found.start()], found[2])
-    if found is None or ask is None:
+    tuned = _TUNED_IN.search(text + " ")
+    ask = tuned and _aiter_gemm(text[: tuned.start()], tuned[2])
+    if tuned is None or ask is None:
         return None
-    kernel, library = _AITER_KERNEL.search(text, found.end() - 1), _AITER_LIBRARY.search(text)
+    kernel, library = _AITER_KERNEL.search(text, tuned.end() - 1), _AITER_LIBRARY.search(text)
     way = " ".join(match[1] for match in (library, kernel) if match)
-    device = TableDevice(units=int(found[1])) if found[1] else TableDevice()
-    return LookupLine(ask, LookupOutcome.FOUND, way, found[2], device)
+    device = TableDevice(units=int(tuned[1])) if tuned[1] else TableDevice()
+    return LookupLine(ask, LookupOutcome.FOUND, way, tuned[2], device)
 
 
 def _fused_moe(text: str) -> LookupLine | None:
-    found = _FUSED_LINE.match(text)
-    ask = found and _experts(found[3])
-    if found is None or ask is None:
+    match = _FUSED_LINE.match(text)
+    ask = match and _experts(match[3])
+    if match is None or ask is None:
         return None
-    missed = found[2] == "default"
+    missed = match[2] == "default"
     answer = LookupOutcome.MISSED if missed else LookupOutcome.FOUND
-    return LookupLine(ask, answer, f"{found[1]} {found[2]}", device=ask.device)
+    return LookupLine(ask, answer, f"{match[1]} {match[2]}", device=ask.device)
 
 
 def _fused_moe_default(text: str) -> LookupLine | None:
-    found = _FUSED_UNTUNED.match(text)
-    ask = found and _experts(found[2])
-    if found is None or ask is None:
+    match = _FUSED_UNTUNED.match(text)
+    ask = match and _experts(match[2])
+    if match is None or ask is None:
         return None
-    return LookupLine(ask, LookupOutcome.NOTED, f"a default without {found[1]}")
+    return LookupLine(ask, LookupOutcome.NOTED, f"a default without {match[1]}")
 
 
 def _experts(printed: str) -> Lookup | None:
     """A Python tuple: the key behind the architecture, which older releases leave out, and
     the number of compute units."""
     values = [_ENUM.sub(r"\1", value).strip().strip("'\"") for value in printed.split(",")]
-    units, key = (
-        values[-len(FUSED_MOE_KEY) - 1 : -len(FUSED_MOE_KEY)],
-        values[-len(FUSED_MOE_KEY) :],
-    )
-    arch = values[: -len(FUSED_MOE_KEY) - 1]
+    size = len(FUSED_MOE_KEY)
+    arch, units, key = values[: -size - 1], values[-size - 1 : -size], values[-size:]
     if len(arch) > 1 or not all(value.isdigit() for value in (*units, *key[:5])) or not units:
         return None
     device = TableDevice("".join(arch), int(units[0]))
@@ -324,13 +311,13 @@ _MOE_OLDER = re.compile(r"Fallback to triton version (\S{1,20}) ")
 
 
 def _moe_said(text: str, answer: LookupOutcome, way: str) -> LookupLine | None:
-    found = _MOE_PATH.search(text)
-    told = moe_name(found[2]) if found else {}
-    if found is None or not told:
+    path = _MOE_PATH.search(text)
+    name = moe_name(path[2]) if path else {}
+    if path is None or not name:
         return None
-    device = TableDevice(name=told.pop("device_name", ""))
-    op = BLOCKS if "K" in told else MOE_OP
-    return LookupLine(Lookup(MOE, op, tuple(told.items()), device), answer, way, found[0], device)
+    device = TableDevice(name=name.pop("device_name", ""))
+    op = BLOCKS if "K" in name else MOE_OP
+    return LookupLine(Lookup(MOE, op, tuple(name.items()), device), answer, way, path[0], device)
 
 
 def _moe_missed(text: str) -> LookupLine | None:
@@ -367,11 +354,11 @@ def tunableop_lookup(op: str, params: str) -> Lookup:
 
 def _tunableop_marker(word: str, form: re.Pattern[str], outcome: LookupOutcome) -> Marker:
     def read(text: str) -> LookupLine | None:
-        found = form.match(text, len(word))
-        if found is None:
+        match = form.match(text, len(word))
+        if match is None:
             return None
-        way = f"tuned then: {found[3]}" if form.groups > 2 else ""
-        return LookupLine(tunableop_lookup(found[1], found[2]), outcome, way)
+        way = f"tuned then: {match[3]}" if form.groups > 2 else ""
+        return LookupLine(tunableop_lookup(match[1], match[2]), outcome, way)
 
     return Marker(word.encode(), read)
 
@@ -427,20 +414,20 @@ def _miopen_lookup(key: str) -> Lookup:
 
 
 def _miopen_asked(text: str) -> LookupLine | None:
-    found = _LOOKING.match(text)
-    if found is None or not is_key(found[1]):
+    match = _LOOKING.match(text)
+    if match is None or not is_key(match[1]):
         return None
-    path = found[2].strip()
+    path = match[2].strip()
     device = device_of(re.split(r"[/\\]", path)[-1])
     device = TableDevice(device.arch, device.units)
-    return LookupLine(_miopen_lookup(found[1]), LookupOutcome.UNTOLD, table=path, device=device)
+    return LookupLine(_miopen_lookup(match[1]), LookupOutcome.UNTOLD, table=path, device=device)
 
 
 def _miopen_match(text: str) -> LookupLine | None:
-    found = _MATCH.match(text)
-    if found is None or not is_key(found[1]):
+    match = _MATCH.match(text)
+    if match is None or not is_key(match[1]):
         return None
-    return LookupLine(_miopen_lookup(found[1]), LookupOutcome.MATCHED)
+    return LookupLine(_miopen_lookup(match[1]), LookupOutcome.MATCHED)
 
 
 _MIOPEN_MARKERS = (
@@ -456,12 +443,12 @@ _FACTORS = 2
 
 
 def product_key(problem: Problem) -> Fields | None:
-    """What tells such a product from another; None for what is none, or not told whole."""
+    """Return what identifies a product; None for another problem, or one that is not complete."""
     shapes = problem.shapes[-_FACTORS:]
     strides = problem.strides[-_FACTORS:]
     dtypes = problem.dtypes[-_FACTORS:]
-    told = len(shapes) == len(strides) == len(dtypes) == _FACTORS
-    if problem.op not in _OPS or not told or len(set(dtypes)) != 1:
+    whole = len(shapes) == len(strides) == len(dtypes) == _FACTORS
+    if problem.op not in _OPS or not whole or len(set(dtypes)) != 1:
         return None
     dtype = dtypes[0]
     if dtype == "torch.float32":
@@ -512,7 +499,7 @@ _MOST_MEANINGS = 1 << 13
 
 def read_lookups(path: Path, asked: Lookups, limit: int | None = None) -> None:
     """Add what the file says, of its first `limit` bytes or a little less. Raises OSError."""
-    known: _Meanings = [{} for _ in MARKERS]
+    meanings: _Meanings = [{} for _ in MARKERS]
     with open_regular(path, follow=True) as stream:
         data, start = b"", 0
         while piece := stream.read(_STRETCH):
@@ -523,14 +510,14 @@ def read_lookups(path: Path, asked: Lookups, limit: int | None = None) -> None:
             if stop <= start and len(data) > _STRETCH:  # a line of megabytes
                 stop = len(data) - _LONGEST
             if stop > start:
-                _search(data, start, stop, asked, known)
+                _search(data, start, stop, asked, meanings)
                 low = max(0, stop - _LONGEST)  # what the next words may belong to
                 data, start = data[low:], stop - low
-        _search(data, start, len(data), asked, known)
+        _search(data, start, len(data), asked, meanings)
 
 
 def _end_of_whole(data: bytes, start: int) -> int:
-    """The end of the last line whose continuation was read too, as far as there are so many."""
+    """Return the end of the last line whose continuation was read too."""
     stop = data.rfind(b"\n") + 1
     for _ in range(_MORE):
         before = data.rfind(b"\n", start, max(stop - 1, start)) + 1
@@ -543,7 +530,8 @@ _Meanings = list[dict[bytes, LookupLine | None]]
 
 
 def _search(data: bytes, start: int, stop: int, asked: Lookups, known: _Meanings) -> None:
-    """What begins from `start` to `stop`; the bytes around that tell what belongs to it."""
+    """Read the lines that begin from `start` to `stop`; the bytes around show what continues
+    them."""
     ray = data.find(b"x across cluster]", start) >= 0
     for marker, meanings in zip(MARKERS, known, strict=True):
         for at in _places(data, start, stop, marker.word):
@@ -575,9 +563,9 @@ _GOES_ON = re.compile(rb"(?:\([^()\n]{1,100}\) ?)?[ \t]{2,}(?=\S)")
 
 
 def _times(data: bytes, at: int) -> int:
-    """How many lines Ray says that the one at `at` stands for."""
-    found = _REPEATED.search(data[at : _line_end(data, at)])
-    return max(1, int(found[1])) if found and 0 < len(found[1]) < 7 else 1
+    """Return the number of lines that Ray merged into the one at `at`."""
+    repeated = _REPEATED.search(data[at : _line_end(data, at)])
+    return max(1, int(repeated[1])) if repeated and 0 < len(repeated[1]) < 7 else 1
 
 
 def _line_end(data: bytes, at: int) -> int:
@@ -604,13 +592,10 @@ def _texts_at(data: bytes, at: int, marker: Marker) -> Iterator[bytes]:
             break
         end = _line_end(data, end + 1)
     if data.find(b"\n", start, end) >= 0:
-        yield b" ".join(_plain(_GOES_ON.sub(b"", one)) for one in _lines(data[start:end]))
+        lines = (_ESCAPES.sub(b"", line) for line in data[start:end].split(b"\n"))
+        yield b" ".join(_plain(_GOES_ON.sub(b"", line)) for line in lines)
     if data.find(b"\n", start, first) < 0:
         yield _plain(data[start:first])
-
-
-def _lines(data: bytes) -> list[bytes]:
-    return [_ESCAPES.sub(b"", line) for line in data.split(b"\n")]
 
 
 def _goes_on(data: bytes, start: int) -> bool:
@@ -619,11 +604,11 @@ def _goes_on(data: bytes, start: int) -> bool:
 
 
 def _plain(text: bytes) -> bytes:
-    """Without colours, and without what Ray writes behind a line."""
+    """Return a text without colours, and without what Ray writes behind a line."""
     if b"\x1b" in text:
         text = _ESCAPES.sub(b"", text)
-    found = _REPEATED.search(text)
-    return (text[: found.start()] if found else text).strip()
+    repeated = _REPEATED.search(text)
+    return (text[: repeated.start()] if repeated else text).strip()
 
 
 def _meaning(
@@ -639,7 +624,7 @@ def _meaning(
 
 
 _ENOUGH = 1000
-"""Entries without a solution that tell a list from a table."""
+"""Entries without a solution that distinguish a list from a table."""
 
 
 def is_untuned_list(table: Table) -> bool:

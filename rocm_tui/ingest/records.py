@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from backend.model.session import Fault
 
-if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wait for what is loaded
+if TYPE_CHECKING:  # types only: few sources have all, and the first rows wait for imports
     from backend.model.choice import Measurement
     from backend.model.graph import Graph, GraphTimes, Trial, TuningUse
     from backend.model.problem import TuningKey
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wai
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A tuning as its source tells it now; the same `uid` again replaces the earlier version.
+    """A tuning as its source has it now; the same `uid` again replaces the earlier version.
 
     `uid` is `<source>#<n>` and stays the same while the source only grows. `id` is the tuning's,
     where it was computed already.
@@ -51,7 +51,7 @@ class SessionSeen:
 
 @dataclass(frozen=True, slots=True)
 class ActivitySeen:
-    """What the process of `session` does, as `source` tells it; the same pair again replaces it."""
+    """What the process of `session` does, says `source`; the same pair again replaces it."""
 
     source: str
     session: str
@@ -60,7 +60,7 @@ class ActivitySeen:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSeen:
-    """A source tells of a repeated measurement."""
+    """A repeated measurement, from a source."""
 
     source: str
     measurement: Measurement
@@ -71,8 +71,8 @@ class KernelTime:
     """A kernel of a graph: how often a call of the graph runs it, and the milliseconds of such a
     call that it takes, in the mean.
 
-    One that a library brings is told by the op that launched it: `op` is `mm` of `aten::mm`, `nth`
-    counts its calls within one of the graph, from 1.
+    A library's kernel is identified by the op that launched it: `op` is `mm` of `aten::mm`, `nth`
+    counts its calls within one call of the graph, from 1.
     """
 
     name: str
@@ -84,11 +84,11 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class GraphSeen:
-    """A compiled graph as its source tells it now; the same source and number `g` replace it.
+    """A compiled graph as its source has it now; the same source and number `g` replace it.
 
-    `session` is the process that called it; where None, the source is of one process, and stands
-    for it. `when` is Unix time; without `times` nothing tells of a call. `kernels` are those that
-    were seen at work in it, which a profiler tells alone.
+    `session` is the process that called it; where None, the source is the log of one process.
+    `when` is Unix time. Without `times`, no call is recorded. `kernels` are the kernels that a
+    profiler saw in the graph.
     """
 
     source: str
@@ -114,7 +114,7 @@ class GraphTold:
 
 @dataclass(frozen=True, slots=True)
 class TrialSeen:
-    """A source tells of a trial."""
+    """A trial, from a source."""
 
     source: str
     trial: Trial
@@ -122,7 +122,7 @@ class TrialSeen:
 
 @dataclass(frozen=True, slots=True)
 class Unread(Fault):
-    """A source is not there, or nothing at all could be read of it."""
+    """A source is not there, or nothing at all could be read from it."""
 
 
 Record = (
@@ -150,8 +150,8 @@ unreadable: the last attempt failed, and why is a problem."""
 class SourceStatus:
     """How far a source has been read. `size` and `read` are bytes, `problems` a count.
 
-    `format` is the name of one that is known, or `folder`; `empty` has nothing to tell it by yet,
-    `` is unknown. `words` say of a folder how much of it is read, and what is left out.
+    `format` is the name of a known format, or `folder`; `empty` is too short to be recognised yet,
+    `` is unknown. The `words` of a folder say how much is read, and what is left out.
     """
 
     path: str

@@ -1,5 +1,5 @@
-"""A file of what programs asked other tuners for: its form, its products, how often each is asked
-for, and what of it is none."""
+"""A file of the products that programs requested from other tuners: its form, its products, how
+often each is requested, and which lines are none."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from backend.tables.model import MAX_LINE, Gemm, NotAProblem, problem_of_gemm
 
 @dataclass(slots=True)
 class Asks:
-    """`problems` with how often the file asks for each; `left_out` how many lines, by reason."""
+    """What a file requests: `problems` with their number of calls, `left_out` lines by reason."""
 
     problems: dict[Problem, int] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
 
     @property
     def lines(self) -> int:
-        """How many lines ask for something."""
+        """Return the number of lines that request a product."""
         return sum(self.problems.values()) + sum(self.left_out.values())
 
     def add(self, problem: Problem, calls: int = 1) -> None:
@@ -50,13 +50,13 @@ def is_table(path: Path) -> bool:
 
 
 def read_table(path: Path) -> Asks:
-    """Its products. Raises CacheUnreadable."""
+    """Return the products of a table. Raises CacheUnreadable."""
     asks, table = Asks(), registry.read_table(path)
-    known: dict[tuple[object, ...], Problem] = {}
+    problems: dict[tuple[object, ...], Problem] = {}
     for entry in table.entries:
         key = entry.op, entry.key
         try:
-            problem = known.get(key) or known.setdefault(
+            problem = problems.get(key) or problems.setdefault(
                 key, registry.problem_of_entry(table, entry)
             )
         except NotAProblem as error:
@@ -69,22 +69,22 @@ def read_table(path: Path) -> Asks:
 
 
 def read_log(path: Path) -> Asks:
-    """The calls of hipBLASLt that a program's output tells of. Raises OSError."""
+    """Return the calls of hipBLASLt in a program's output. Raises OSError."""
     asks = Asks()
-    known: dict[Gemm, Problem] = {}
+    problems: dict[Gemm, Problem] = {}
     with open_regular(path, follow=True) as stream:
         for line in _lines(stream):
             try:
                 gemm = hipblaslt.gemm_of(line.decode("utf-8", "replace").strip())
                 if gemm is not None:
-                    asks.add(known.get(gemm) or known.setdefault(gemm, problem_of_gemm(gemm)))
+                    asks.add(problems.get(gemm) or problems.setdefault(gemm, problem_of_gemm(gemm)))
             except NotAProblem as error:
                 asks.leave_out(str(error))
     return asks
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Each line with a call, but for those that are too long."""
+    """Yield each line with a call, except lines that are too long."""
     at_start = True
     while line := stream.readline(MAX_LINE):
         whole = line.endswith(b"\n") or len(line) < MAX_LINE

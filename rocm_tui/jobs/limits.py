@@ -1,4 +1,4 @@
-"""What a worker may take: time, silence, memory, processes, output; and what memory there is.
+"""Limits of a worker (time, silence, memory, processes, output), and the machine's memory.
 
 What can become of a job instead of a result:
 
@@ -31,8 +31,7 @@ class JobError(RocmTuiError):
     """A job gave no result.
 
     `blamed` is the hash of the choice that the worker was at when it died or hung, if that may be
-    the cause; `last` is its last progress, if it told any; `log` is where the end of its log is
-    kept.
+    the cause; `last` is its last progress, if any; `log` is where the end of its log is kept.
     """
 
     blamed: str | None = None
@@ -66,10 +65,10 @@ STUCK = 60.0
 """Seconds that one choice may run before it counts as hung: a sample is a few calls."""
 
 TIMED = 5
-"""So many times as long may it run where Inductor times it: that is many calls."""
+"""Factor on `STUCK` while Inductor times a choice, which takes many calls."""
 
 PROCESSES = 1000
-"""That a worker may have started and that run at once; Inductor's compilers are 32 at most."""
+"""The most processes of a worker that run at once; Inductor's compilers are 32 at most."""
 
 OUTPUT = 64 << 20
 """Bytes that a worker may print in one job. Only the end is kept, but passing on takes a CPU."""
@@ -97,8 +96,10 @@ class Limits:
 
     @classmethod
     def of_this_machine(cls, workers: int = 1) -> Limits:
-        """No end, but a worker must say something now and then, and leave memory for others; so
-        many `workers` that run at once share it out."""
+        """Return limits without a deadline: a worker must report now and then, and leave memory.
+
+        `workers` that run at once share the memory.
+        """
         there = memory_of_machine()
         return cls(memory=int(there * SHARE / workers), of=there)
 
@@ -257,7 +258,7 @@ def check_seconds(value: float | str, name: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < _MOST:
-        raise UsageError(f"{name} is a number of seconds above 0")
+        raise UsageError(f"{name} is a number of seconds above 0 and below {_MOST:g}")
     return seconds
 
 

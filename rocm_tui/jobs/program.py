@@ -1,8 +1,8 @@
-"""A person's program that runs for us: what it prints, line by line with the time at which it came,
-and an end that leaves no process, however we end ourselves.
+"""A person's program that runs for us: its output, line by line with times, and an end that leaves
+no process behind, however we end ourselves.
 
-It has a session of its own and no terminal. Both its outputs go through pipes, so Python is told
-not to hold back what it prints.
+It has a session of its own and no terminal. Both outputs go through pipes, so Python is run
+unbuffered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from backend.measure.trial import ArmStanding
@@ -30,7 +30,7 @@ _LAST = 0.5
 _LOOK = 0.5
 
 OnLine = Callable[[str, float], None]
-"""Hears a line and when it came, by `time.perf_counter`, in seconds."""
+"""Gets a line and its time by `time.perf_counter`, in seconds."""
 
 
 @dataclass(slots=True)
@@ -49,19 +49,44 @@ SIDES: tuple[Side, Side] = ("without", "with")
 
 @dataclass(frozen=True, slots=True)
 class ProgramRun:
-    """One run: `pair` 0 is the one that compiles and does not count. `ms` is a step's median."""
+    """One run: `pair` 0 is the one that compiles and does not count. `ms` is a step's median.
+    `label` names the side to a person: `with the pins`."""
 
     pair: int
     side: Side
+    label: str
     ms: float
     steps: int
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
+class TableUse:
+    """The tuned table of a side; `path` is None for no table.
+
+    `hits` and `misses` count the lookups that the side's first run reported.
+    """
+
+    path: str | None
+    name: str
+    tuner: str
+    entries: int
+    hits: int
+    misses: int
+
+    @property
+    def unseen(self) -> bool:
+        """Whether no lookup was seen to hit this table."""
+        return self.path is not None and not self.hits
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramTrial:
-    """All runs, and how the side with the pins stands against the one without, which comes first.
-    `trouble` says in sentences what makes it doubtful."""
+    """All runs, and how the second side compares with the baseline, which comes first.
+
+    `trouble` has sentences on what makes the result doubtful; `tables` are those of the sides, if
+    they differ in that, and not in the pins.
+    """
 
     command: tuple[str, ...]
     runs: tuple[ProgramRun, ...]
@@ -69,10 +94,17 @@ class ProgramTrial:
     pairs: int
     seconds: float
     trouble: tuple[str, ...] = field(default=())
+    tables: tuple[TableUse, ...] = ()
+
+    @property
+    def unseen(self) -> tuple[TableUse, ...]:
+        return tuple(use for use in self.tables if use.unseen)
 
     @property
     def verdict(self) -> ArmStanding:
-        return self.standings[-1]
+        """The result for the second side; `unclear` if a table had no hit, whatever the times."""
+        result = self.standings[-1]
+        return replace(result, verdict="unclear") if self.unseen else result
 
 
 def run_program(command: Sequence[str], env: Mapping[str, str], on_line: OnLine) -> Ended:

@@ -1,7 +1,7 @@
-"""The queue of jobs that a screen asks for: one at a time a device, several devices side by side.
+"""The queue of a screen's jobs: one at a time on each device, several devices side by side.
 
-Each runs in a thread of its own that waits for its worker. What others see are frozen snapshots;
-whatever becomes of a worker is the end of its job and no more.
+Each runs in a thread of its own that waits for its worker. Others see frozen snapshots. A worker
+that fails ends its own job and nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PATIENCE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What somebody wants done. `work` gets a function that does a job in a worker, and says in a
+    """A requested job. `work` gets a function that does a job in a worker, and says in a
     line what came out; it may raise RocmTuiError. `lane` is what it takes for itself: a device.
     `command` does the same in a shell.
 
@@ -112,8 +112,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class QueueRun:
-    """What an order's work gets: a `RunJobAt` that the queue can cancel. What it is told is shown
-    as the job's step."""
+    """The `RunJobAt` of an order: the queue can cancel it, and shows its progress as the step."""
 
     queue: JobQueue
     entry: _Entry
@@ -204,19 +203,19 @@ class JobQueue:
         return True
 
     def look(self) -> tuple[list[Job], list[Job]]:
-        """All jobs, newest first; and those that ended since the last look."""
+        """Return all jobs, newest first, and the jobs that ended since the last look."""
         with self._lock:
             self._woken = False
             ended, self._ended = self._ended, []
             return self.jobs(), ended
 
     def jobs(self) -> list[Job]:
-        """All jobs, newest first."""
+        """Return all jobs, newest first."""
         with self._lock:
             return [entry.job for entry in reversed(self._entries.values())]
 
     def about(self, tuning: Tuning, ids: AbstractSet[str]) -> Job | None:
-        """The newest job, of those that are not over, about a tuning that has these ids."""
+        """Return the newest unfinished job about a tuning with these ids."""
         for job in self.jobs():
             if not job.over and job.is_about(tuning, ids):
                 return job

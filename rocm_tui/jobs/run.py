@@ -27,13 +27,13 @@ Q = TypeVar("Q")
 
 
 class RunJob(Protocol):
-    """Does a job in a worker and gives what comes of it. Raises JobError."""
+    """Does a job in a worker and returns its result. Raises JobError."""
 
     def __call__(self, job: WorkerJob[R]) -> R: ...
 
 
 class RunJobAt(RunJob, Protocol):
-    """One that works on other cache dirs too: there each job has a worker of its own."""
+    """A `RunJob` that can also use other cache dirs, with a new worker for each job."""
 
     def at(self, layout: Layout) -> RunJob: ...
 
@@ -49,10 +49,9 @@ def run_watched(
     on_worker: Callable[[Worker], None] = lambda worker: None,
     workers: Workers | None = None,
 ) -> R:
-    """Do `job` in a worker, one of `workers` where these are given, else in one of its own; the log
-    of its session gets an end, whatever became of the worker.
+    """Do `job` in one of `workers`, or in a new worker; end the log of its session in any case.
 
-    Raises JobError, which tells where the end of what the worker wrote to stderr is kept.
+    Raises JobError, which names the file with the end of the worker's stderr.
     """
     log = ""
     used: Worker | None = None
@@ -80,7 +79,7 @@ def run_watched(
 
 
 class OfModes(Protocol):
-    """What a worker answers that has worked in one of so many of torch's modes."""
+    """An answer of a worker that worked in one of torch's `modes`."""
 
     @property
     def modes(self) -> int: ...
@@ -124,8 +123,10 @@ LEAST_BUDGET = 1.0
 def without_broken(
     ask: Callable[[float], Q], blame: Callable[[JobError], None], budget: float
 ) -> Q:
-    """What `ask` gives within a budget in seconds; where a worker ends, once more with what is left
-    of it. `blame` takes out what ended the worker, or raises where nothing is to blame."""
+    """Call `ask` with a budget in seconds, again with the rest whenever a worker dies.
+
+    `blame` removes the choice that ended the worker, or raises if no choice is to blame.
+    """
     while True:
         try:
             return ask(budget)

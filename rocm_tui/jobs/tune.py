@@ -1,5 +1,5 @@
-"""Tuning an op again: the worker's job for a problem, the mode and the broken choices, what came of
-it. For one command, a screen and a fleet's agent alike."""
+"""Tuning an op again: the worker's job, its mode, broken choices, and the result; for the command,
+the screen and fleets alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.model.choice import sort_choices
-from backend.model.options import of_hash
+from backend.model.options import options_of_hash
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
@@ -23,7 +23,7 @@ _SEARCH_SPACES: Mapping[str, SearchSpace] = {"default": "DEFAULT", "exhaustive":
 
 
 class NotTunable(RocmTuiError):
-    """Too little is known of a tuning to make it again."""
+    """Too little is known about a tuning to repeat it."""
 
 
 class NotTuned(RocmTuiError):
@@ -36,10 +36,10 @@ class SingleChoice(NotTuned):
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """What Inductor shall try; None is what it would do by itself. `budget` is in seconds.
+    """The choices that Inductor tries; None is its default. `budget` is in seconds.
 
-    `mode` is an index of the worker's modes; without it the one that the cache tells of is taken.
-    `kept_as` and `others` are those of a `TuneJob`.
+    `mode` is an index of the worker's modes; the default is the mode of the cached times. `kept_as`
+    and `others` are as in a `TuneJob`.
     """
 
     backends: tuple[str, ...] | None = None
@@ -52,18 +52,18 @@ class TuneOptions:
 
 
 def problem_of(tuning: Tuning) -> Problem:
-    """The problem of a known tuning, without its results. Raises NotTunable."""
+    """Return the problem of a tuning, without its results. Raises NotTunable."""
     why = why_not_tuned(tuning)
     if why is not None:
         raise NotTunable(why)
     inputs_key = None if tuning.key is None else tuning.inputs_key
-    told = {of_hash(tuning.op, choice.hash or "") for choice in tuning.choices} - {()}
-    options = tuning.options or (told.pop() if len(told) == 1 else ())
+    extra = {options_of_hash(tuning.op, choice.hash or "") for choice in tuning.choices} - {()}
+    options = tuning.options or (extra.pop() if len(extra) == 1 else ())
     return replace(tuning.problem, inputs_key=inputs_key, dims=(), options=options)
 
 
 def words_of(problem: Problem) -> dict[str, Any]:
-    """The problem in JSON: its key where that is known, else its shapes and types."""
+    """Return the problem for JSON: its key if known, else its shapes and types."""
     threads = {} if problem.threads is None else {"threads": problem.threads}
     if problem.key is not None:
         key = problem.key
@@ -83,7 +83,7 @@ def words_of(problem: Problem) -> dict[str, Any]:
 
 
 def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
-    """The job of a worker; a problem's key says it all."""
+    """Return the job of a worker; a problem's key is enough for it."""
     by_key = problem.key is not None
     space = options.search_space
     return TuneJob(
@@ -95,7 +95,7 @@ def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
         strides=() if by_key else problem.strides,
         device=None if by_key else problem.device,
         threads=problem.threads,
-        options=problem.told,
+        options=problem.options_text,
         backends=options.backends or None,
         search_space=None if space is None else _SEARCH_SPACES[space],
         templates=options.templates,
@@ -107,7 +107,7 @@ def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
 
 
 def tune(run: RunJob, problem: Problem, options: TuneOptions) -> Tuning:
-    """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
+    """Tune in the mode of the cached times, if known, else in the first mode.
 
     A choice that ends its worker has failed, and another worker times the others. Raises JobError,
     NotTuned, and of these SingleChoice.
@@ -117,8 +117,10 @@ def tune(run: RunJob, problem: Problem, options: TuneOptions) -> Tuning:
 
 
 def tuned(run: RunJob, job: TuneJob, *, any_mode: bool = False) -> TuneResult:
-    """What comes of a job that is done like this; `any_mode`: in its own, whatever the cache tells.
-    Raises JobError."""
+    """Return the result of such a job; with `any_mode` in its own mode, whatever the cache says.
+
+    Raises JobError.
+    """
     broken: dict[str, str] = {}
     if not any_mode:
         [(_, answers)] = try_modes(

@@ -1,8 +1,8 @@
-"""Workers that are kept for the next job: the start of one takes seconds, a warm one none.
+"""Workers that are kept for the next job: starting one takes seconds, a warm one is ready at once.
 
-A worker serves jobs that agree in what a process cannot take back (see `Needs`), in one Python, one
-environment and one cache dir. It is never kept after a job that gave no result, nor where it says
-itself that it is spent. What is not asked for within some minutes ends, and all of them with us.
+A worker serves jobs with equal `Needs`, in one Python, one environment and one cache dir. It is not
+kept after a job without a result, or when it reports that it is spent. A worker that is idle for
+some minutes ends, and all workers end with us.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ IDLE_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a process cannot take back. A job goes to a worker of the same needs only.
+    """State of a process that cannot be reset; a job only goes to a worker with equal needs.
 
-    `kind`: what proves something of a fresh program is not done where others tuned or measured; a
-    worker that has only described its environment takes a tuning of any needs. `mode`: torch keeps
-    the texts of kernels that it made in one autotune mode. `precision`: once set, it is part of the
-    keys of compiled graphs, the default is not. `templates`: they stay registered. `private`: the
-    cache dir of trials, and not the person's.
+    `kind`: a proof about a fresh program needs a process that has not tuned or measured; a worker
+    that has only described its environment accepts a tuning of any needs. `mode`: torch keeps the
+    kernels that it generated in one autotune mode. `precision`: once set, it is part of the keys of
+    compiled graphs. `templates`: they stay registered. `private`: the cache dir of trials, instead
+    of the person's.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Needs:
 
 
 _TOGETHER = {MeasureJob.name, TuneJob.name}
-"""Jobs that one process may do in turn."""
+"""Jobs that one process may do one after another."""
 _CHOICES, _FRESH = "choices", "fresh"
 
 
@@ -84,7 +84,7 @@ def _kind(job: WorkerJob[Any]) -> str:
 
 
 def _serves(idle: Needs, wanted: Needs) -> bool:
-    """Whether a worker of the needs `idle` may do a job of those that are `wanted`."""
+    """Whether a worker with the needs `idle` may do a job with the needs `wanted`."""
     return idle == wanted or (idle.kind == _FRESH and wanted.kind == _CHOICES)
 
 
@@ -109,8 +109,10 @@ class _Idle:
 
 
 class Workers:
-    """Those that work on one cache dir. Safe to use from several threads; two jobs at once have two
-    workers. `most` 0 keeps none: each job has a worker of its own."""
+    """The workers of one cache dir, safe to use from several threads.
+
+    Two jobs at once have two workers. With `most` 0 none is kept: each job has a new worker.
+    """
 
     def __init__(self, root: Path, *, most: int = MOST, idle: float = IDLE) -> None:
         self._root = root
@@ -175,26 +177,28 @@ class Workers:
 
     @property
     def waiting(self) -> list[int]:
-        """The process ids of those that wait for a job."""
+        """The process ids of the workers that wait for a job."""
         with self._lock:
-            return [one.worker.pid for one in self._idle]
+            return [idle.worker.pid for idle in self._idle]
 
     def _take(self, lane: _Lane, needs: Needs) -> Worker | None:
-        """A warm worker; without one the oldest others of this lane give way to a new one."""
+        """Return a warm worker, or end the oldest of this lane to make room for a new one."""
         taken: Worker | None = None
         with self._lock:
-            ended = [one for one in self._idle if not one.worker.alive]
+            ended = [idle for idle in self._idle if not idle.worker.alive]
             fitting = [
-                one
-                for one in self._idle
-                if one not in ended and one.lane == lane and _serves(one.needs, needs)
+                idle
+                for idle in self._idle
+                if idle not in ended and idle.lane == lane and _serves(idle.needs, needs)
             ]
             if fitting:
                 taken = fitting[-1].worker
             else:
-                others = [one for one in self._idle if one not in ended and one.lane == lane]
+                others = [idle for idle in self._idle if idle not in ended and idle.lane == lane]
                 ended += others[: max(0, len(others) - self._most + 1)]
-            self._idle = [one for one in self._idle if one not in ended and one.worker is not taken]
+            self._idle = [
+                idle for idle in self._idle if idle not in ended and idle.worker is not taken
+            ]
         _close(ended)
         return taken
 
@@ -204,9 +208,9 @@ class Workers:
         with self._lock:
             if self._over:
                 return False
-            others = [one for one in self._idle if one.lane == idle.lane]
+            others = [other for other in self._idle if other.lane == idle.lane]
             ended = others[: max(0, len(others) - self._most + 1)]
-            self._idle = [*(one for one in self._idle if one not in ended), idle]
+            self._idle = [*(other for other in self._idle if other not in ended), idle]
             self._start_timer()
         _close(ended)
         return True
@@ -215,16 +219,16 @@ class Workers:
         with self._lock:
             self._timer = None
             latest = time.monotonic() - self._seconds
-            ended = [one for one in self._idle if one.since <= latest]
-            self._idle = [one for one in self._idle if one.since > latest]
+            ended = [idle for idle in self._idle if idle.since <= latest]
+            self._idle = [idle for idle in self._idle if idle.since > latest]
             self._start_timer()
         _close(ended)
 
     def _start_timer(self) -> None:
-        """For the one that has waited longest. The lock is held."""
+        """Start the timer for the worker that has waited longest; the lock is held."""
         self._stop_timer()
         if self._idle and not self._over:
-            left = min(one.since for one in self._idle) + self._seconds - time.monotonic()
+            left = min(idle.since for idle in self._idle) + self._seconds - time.monotonic()
             self._timer = threading.Timer(max(0.0, left), self._end_old)
             self._timer.daemon = True
             self._timer.start()
@@ -236,11 +240,11 @@ class Workers:
 
 
 def _close(ended: list[_Idle]) -> None:
-    for one in ended:
-        one.worker.close()
+    for idle in ended:
+        idle.worker.close()
 
 
 def _is_large(worker: Worker) -> bool:
-    """Inductor's compilers share most of their memory with the worker: they count in part."""
+    """Whether a worker is too large to keep; memory shared with its compilers counts once."""
     processes, most = tree.tree(worker.pid), memory_of_machine() * IDLE_SHARE
     return resident(processes) > most and proportional(processes) > most

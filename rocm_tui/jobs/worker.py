@@ -1,9 +1,9 @@
 """Workers: processes in the user's torch environment that do one job after another.
 
-A worker may crash, hang or be killed without harm to us. A supervisor stands between it and us, so
-that nothing which it started outlives it, or us, however we end. As long as the supervisor lives,
-even stopped, all that the worker started descends from it. When it is killed, that comes to us:
-children that we did not start, with the worker's mark in their environment. We end them.
+A worker may crash, hang or be killed without harm to us. A supervisor process makes sure that
+nothing it started outlives it, or us, however we end. As long as the supervisor lives, even
+stopped, all that the worker started descends from it. When it is killed, we adopt its children,
+which have the worker's mark in their environment, and end them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ import psutil
 
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.errors import brief
+from backend.inductor.hooks.environment import TEMPLATES
 from backend.processes import tree
 from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_bytes, printed_text
 from backend.wire.codec import dumps
-from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
-from backend.worker.protocol import Events
+from backend.wire.jobs import Progress, ResultInvalid, WorkerJob, answer_of, job_words, progress_of
+from backend.worker.protocol import EventReceiver
 from rocm_tui.config.settings import config
 from rocm_tui.environment import BACKEND, HOOKS, unhooked
 from rocm_tui.harmless import plain
@@ -50,7 +51,7 @@ _CHUNK = 1 << 16
 
 R = TypeVar("R")
 Event = Mapping[str, Any]
-"""What a worker says, as parsed JSON; see `backend.worker.protocol`."""
+"""A message of a worker, as parsed JSON; see `backend.worker.protocol`."""
 OnProgress = Callable[[Progress], None]
 
 
@@ -87,7 +88,7 @@ class Worker:
         self._mark = SharedMark()
         self._log: int | None = new_ring()
         self._token = secrets.token_hex(16)
-        self._events = Events(self._token)
+        self._events = EventReceiver(self._token)
         self._heard: deque[Event] = deque()
         self._last: Progress | None = None
         self._orphans = Orphans()
@@ -101,6 +102,8 @@ class Worker:
                 env={
                     **unhooked(env),
                     **self._orphans.mark,
+                    TEMPLATES: "0",  # for the user's programs: a job says what it offers
+                    "TORCHINDUCTOR_PIPELINE_GEMM_AUTOTUNING": "0",  # it writes no times to a cache
                     "TORCHINDUCTOR_CACHE_DIR": str(cache_dir.absolute()),
                 },
                 stdin=subprocess.PIPE,
@@ -135,8 +138,10 @@ class Worker:
         timeout: float | None = TIMEOUT,
         limits: Limits | None = None,
     ) -> R:
-        """Do `job`, hear how far it is, return what comes of it; `limits` count instead of
-        `timeout`. Raises JobError."""
+        """Do `job`, report its progress, and return its result; `limits` replace `timeout`.
+
+        Raises JobError.
+        """
 
         def hear(event: Event) -> None:
             if self._last is not None and on_progress is not None:
@@ -145,7 +150,7 @@ class Worker:
         answer = self.exchange(job_words(job), hear, timeout, limits)
         try:
             return answer_of(job, answer)
-        except BadAnswer as error:
+        except ResultInvalid as error:
             raise JobFailed(f"the job {job.name} failed: {error}") from error
 
     def exchange(
@@ -286,7 +291,7 @@ class Worker:
 
 
 def heard_progress(event: Event) -> Progress | None:
-    """What an event tells of a job's progress; its text is made harmless."""
+    """Return the progress in an event, with harmless text; None for other events."""
     if event.get("event") != "progress":
         return None
     progress = progress_of(event)
@@ -315,17 +320,16 @@ _workers = 0
 
 
 class Orphans:
-    """Those of one worker."""
+    """The processes of one worker."""
 
     def __init__(self) -> None:
         self.mark = {_NAME: secrets.token_hex(16)}
-        """What the worker's environment is to have."""
+        """Added to the worker's environment."""
         self._forgotten = False
         _count(1)
 
     def end(self, supervisor: int | None) -> None:
-        """Kill the process `supervisor`, which we have not waited for, with all below it, and
-        whatever of it has come to us."""
+        """Kill `supervisor`, which we have not waited for, its descendants, and adopted ones."""
         if supervisor is not None:
             tree.end(supervisor, bury=False)
         for pid in self._adopted():

@@ -24,6 +24,7 @@ MOST = 64 << 20
 """Bytes of output that are kept."""
 DROPPED = b"[rocm-tui: the first %d bytes are not kept]\n"
 _CHUNK = 1 << 16
+_PIECE = 1 << 20
 
 
 def copy(terminal: int, path: str, bell: int, most: int) -> None:
@@ -35,7 +36,8 @@ def copy(terminal: int, path: str, bell: int, most: int) -> None:
         view, error = memoryview(data), 0
         try:
             if size + len(data) > most:
-                file, size = _newer_half(file, path, min(size, most // 2), total)
+                keep = min(size, most // 2)
+                file, size = shortened(file, path, 0, DROPPED % (total - keep), size - keep)
             while view:
                 written = os.write(file, view)
                 view, size, total = view[written:], size + written, total + written
@@ -46,29 +48,33 @@ def copy(terminal: int, path: str, bell: int, most: int) -> None:
             os.write(bell, bytes((min(error, 255),)))
 
 
-def _newer_half(file: int, path: str, keep: int, total: int) -> tuple[int, int]:
-    """Replace the file by its last `keep` bytes of `total`; return the new one and its size. Raises
-    OSError, and then the file is as it was."""
+def shortened(file: int, path: str, head: int, line: bytes, start: int) -> tuple[int, int]:
+    """Replace a file by its first `head` bytes, a line, and what it has from `start` on; return the
+    new one and its size. Raises OSError, and then the file is as it was."""
     newer = f"{path}.tmp"
     with suppress(FileNotFoundError):
         os.unlink(newer)  # noqa: PTH108 - pathlib would take 10 ms to import
     copied = os.open(newer, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
-        size = os.write(copied, DROPPED % (total - keep))
-        at = os.fstat(file).st_size - keep
-        while data := os.pread(file, 1 << 20, at):
+        at = 0
+        while at < head:
+            at += os.write(copied, os.pread(file, min(_PIECE, head - at), at))
+        size = head + os.write(copied, line)
+        while data := os.pread(file, _PIECE, start):
             written = os.write(copied, data)
-            at, size = at + written, size + written
+            start, size = start + written, size + written
         os.rename(newer, path)  # noqa: PTH104
     except OSError:
         os.close(copied)
+        with suppress(OSError):
+            os.unlink(newer)  # noqa: PTH108
         raise
     os.close(file)
     return copied, size
 
 
 def _mark(file: int, error: int) -> None:
-    """Say it at the end of the file, over what stands there: there is no room behind it."""
+    """Report it over the end of the file: there is no room behind it."""
     words = LOST + os.strerror(error).encode() + b"]\n"
     with suppress(OSError):
         os.pwrite(file, words, max(0, os.fstat(file).st_size - len(words)))

@@ -1,12 +1,11 @@
-"""Programs that run beside the screen, under `rocm-tui run`: the terminal, the end and the output
-of one that this screen started, and those that another screen started and left running.
+"""Programs that run beside the screen, under `rocm-tui run`: started by this screen, or by another
+one that left them running.
 
-A program has a session and a terminal of its own, one that can do nothing but show lines
-(`TERM=dumb`), and no input: keys are the screen's, so a Ctrl-C there does not reach it. What it
-writes is kept in a file, byte for byte, of very much the end, by a process that is not the screen
-(`copier`): it goes on when the screen or its terminal is gone, however they went, and ends when it
-is asked to. Another screen finds the program by what its run recorded, and shows the file of its
-output.
+A program has a session and a terminal of its own, which shows lines only (`TERM=dumb`), and no
+input: keys are the screen's, so a Ctrl-C there does not reach it. A separate process (`copier`)
+writes the output to a file, byte for byte; of very long output the file keeps the end. So a program
+survives the screen and its terminal, and ends when somebody ends it. Another screen finds it by
+what its run recorded, and shows that file.
 
 Output is shown as lines, made harmless; the last ones are kept. A carriage return begins the line
 again, as progress bars have it. Cursor moves and colours are taken out.
@@ -37,7 +36,7 @@ from typing import BinaryIO
 
 from backend.disk.layout import Layout
 from backend.disk.safe import check_file, make_folder, open_regular
-from backend.disk.sessions import read_log
+from backend.disk.sessions import is_released, read_log
 from backend.model.events import ProcessExited, SessionStarted
 from backend.model.session import Session
 from backend.processes.tree import lives
@@ -120,12 +119,12 @@ class OutputLines:
         """The last lines that say something, the begun one too."""
         with self._lock:
             tail = self._lines[-4 * count :]
-        told = [line for line in (*tail, self.begun) if line.strip()]
-        return told[-count:]
+        lines = [line for line in (*tail, self.begun) if line.strip()]
+        return lines[-count:]
 
 
 def _last_writing(text: str) -> str:
-    """What stands in a line that was begun anew with each carriage return."""
+    """Return what is left of a line that was begun anew with each carriage return."""
     return text.rstrip("\r").rpartition("\r")[2]
 
 
@@ -199,7 +198,7 @@ class Program:
         self._listeners = (*self._listeners, heard)
 
         def hush() -> None:
-            self._listeners = tuple(one for one in self._listeners if one is not heard)
+            self._listeners = tuple(each for each in self._listeners if each is not heard)
 
         return hush
 
@@ -303,7 +302,7 @@ class Launched(Program):
         log = layout.sessions / f"{run}{OUTPUT}"
         super().__init__(title or shlex.join(command), log, time.time())
         self._layout = layout
-        ours = ["--id", run, "--cache-dir", str(layout.root)]
+        ours = ["--no-summary", "--id", run, "--cache-dir", str(layout.root)]
         self._words = [*COMMAND, "run", *options, *ours, "--", *command]
         self._env = {**env, "TERM": "dumb"}
         self._process: subprocess.Popen[bytes] | None = None
@@ -380,8 +379,8 @@ class Launched(Program):
         Then the terminal is closed, so that nobody waits for a reader who is gone."""
         process, copier = self._process, self._copier
         assert process is not None and copier is not None
-        ended, told = os.pipe()
-        threading.Thread(target=_wait, args=(process, told), name="exit", daemon=True).start()
+        ended, exited = os.pipe()
+        threading.Thread(target=_wait, args=(process, exited), name="exit", daemon=True).start()
         waiting, until = [bell, ended], math.inf
         while waiting:
             rest = None if until == math.inf else max(0.0, until - time.monotonic())
@@ -417,9 +416,9 @@ class Launched(Program):
         self.ring()
 
 
-def _wait(process: subprocess.Popen[bytes], told: int) -> None:
+def _wait(process: subprocess.Popen[bytes], exited: int) -> None:
     process.wait()
-    os.close(told)  # which makes the other end readable
+    os.close(exited)  # which makes the other end readable
 
 
 def _size() -> tuple[int, int]:
@@ -442,7 +441,7 @@ class Detached(Program):
     def __init__(self, log: Path, session: Session) -> None:
         super().__init__(shlex.join(session.argv), log, session.started)
         self.pid = session.pid
-        self._identity = session.process
+        self._session = session
         self._watching: threading.Thread | None = None
         self.look()
 
@@ -450,7 +449,7 @@ class Detached(Program):
         """See how it does, and what it has written; False where that is nothing new."""
         if not self.running:
             return False
-        over = lives(self._identity) is False
+        over = _is_over(self.log, self._session)
         if self._file is None:
             with contextlib.suppress(OSError):
                 self.open_log()
@@ -486,7 +485,7 @@ class Detached(Program):
         self._watching = None
 
     def send(self, number: signal.Signals) -> None:
-        if self.pid is not None and lives(self._identity):
+        if self.pid is not None and lives(self._session.process):
             with contextlib.suppress(OSError):  # it is another's, or has just ended
                 os.kill(self.pid, number)
 
@@ -501,14 +500,14 @@ class KeptProgram:
 
 
 def kept_programs(layout: Layout) -> list[KeptProgram]:
-    """Return the programs that run, then those that have ended, newest first."""
-    found = []
+    """Return the running programs, then the ended ones, newest first."""
+    programs = []
     for log in _newest(layout.sessions):
         session, end = _record(log)
         if session is not None:
-            running = end is None and lives(session.process) is not False
-            found.append(KeptProgram(log, session, running))
-    return sorted(found, key=lambda one: (not one.running, -one.session.started))
+            running = end is None and not _is_over(log, session)
+            programs.append(KeptProgram(log, session, running))
+    return sorted(programs, key=lambda program: (not program.running, -program.session.started))
 
 
 def _newest(folder: Path) -> list[Path]:
@@ -519,8 +518,18 @@ def _newest(folder: Path) -> list[Path]:
     return [path for _, path in sorted(written, reverse=True)[:_MOST]]
 
 
+def _run_log(log: Path) -> Path:
+    return log.with_name(log.name.removesuffix(OUTPUT) + RUN_LOG)
+
+
+def _is_over(log: Path, session: Session) -> bool:
+    """Return whether the program has ended, and `run` writes no more about it: it records the end
+    a moment after the program is gone."""
+    return lives(session.process) is False and (not session.locked or is_released(_run_log(log)))
+
+
 def _record(log: Path) -> tuple[Session | None, ProcessExited | None]:
     """What `run` wrote of the program with this output: who it is, and its end."""
-    events, _ = read_log(log.with_name(log.name.removesuffix(OUTPUT) + RUN_LOG))
+    events, _ = read_log(_run_log(log))
     started = next((e.session for e in events if isinstance(e, SessionStarted)), None)
     return started, next((e for e in events if isinstance(e, ProcessExited)), None)

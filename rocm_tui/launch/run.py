@@ -1,5 +1,5 @@
-"""`rocm-tui run`: the user's program, unchanged, with our hooks within its reach; what the run
-itself sees of it, and the line at its end.
+"""`rocm-tui run`: start the user's program, unchanged, with our hooks on its path, record what the
+run itself sees, and report at the end.
 
 The child keeps our process group and terminal, so Ctrl-C and Ctrl-Z reach it as without us; what
 is sent to us alone (SIGTERM, SIGHUP, SIGUSR1, ...) is passed on. We end as the child ends: with
@@ -12,6 +12,7 @@ log begins when torch is there.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import select
@@ -21,47 +22,36 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any
 
-from backend.cache import configs
-from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.disk.safe import check_file, make_folder
-from backend.disk.sessions import EventWriter, read_log
+from backend.disk.sessions import EventWriter
 from backend.errors import StoreError
 from backend.inductor.hooks.environment import (
     ALL_DEVICES,
     CAPTURE,
     CHECK,
     MEASURE,
+    OPTIONS,
     SHARES,
     TEMPLATES,
     rank,
+    wanted_version,
 )
-from backend.model.events import (
-    ActivityChanged,
-    ChoiceSelected,
-    Event,
-    GraphCompiled,
-    HooksOff,
-    ProcessExited,
-    SessionStarted,
-    TuningMeasured,
-    TuningStarted,
-)
-from backend.model.inductor_kernel import is_digest
+from backend.model.events import ActivityChanged, Event, ProcessExited, SessionStarted
+from backend.model.graph import CompileOption
 from backend.model.session import Session
 from backend.processes import tree
 from backend.processes.tree import die_by, identity
 from backend.ranks.job import AGREE, FOLDER
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
-from rocm_tui.launch.stderr import StatusLine, StderrRelay, TableFilter
+from rocm_tui.launch.stderr import BoundedLog, StatusLine, StderrRelay, TableFilter
 
 RUN_LOG = ".run.jsonl"
 """Ends the name of such a log, which lies among those of the programs."""
@@ -101,6 +91,7 @@ class RunRecord:
             argv=self._command,
             cache_dir=str(self._layout.root),
             started=time.time(),
+            locked=True,  # by its EventWriter
             process=identity(pid),
         )
         self._pid = pid
@@ -138,141 +129,6 @@ class RunRecord:
             self._writer.write(event)
 
 
-MOST_OTHERS = 64
-"""Beyond so many ranks under other runs rank 0 alone reports: each would read the logs of all."""
-TUNE_TOO = "to tune: rocm-tui run --max-autotune -- CMD"
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """`untuned`: of the graphs, those that were compiled with tuning off. `unhooked` is why a
-    process was not recorded to its end, if one was not. `measured` are kernels that were measured
-    in the program, `ranks` the logs of a job's ranks, `others` those of ranks under other runs that
-    were at work meanwhile, maybe of the same job. `one_choice_each`: no tuning had two choices."""
-
-    tunings: int = 0
-    graphs: int = 0
-    untuned: int = 0
-    unhooked: str | None = None
-    measured: int = 0
-    ranks: tuple[Path, ...] = ()
-    others: tuple[Path, ...] = ()
-    one_choice_each: bool = False
-
-    @property
-    def nothing(self) -> bool:
-        """Whether there is nothing to tell: neither tunings nor graphs, and that is no fault."""
-        return not (self.tunings or self.graphs or self.unhooked)
-
-    @property
-    def nothing_tuned(self) -> bool:
-        """Whether no graph was tuned since tuning was off."""
-        return bool(self.untuned) and not self.tunings and self.unhooked is None
-
-
-def recorded(layout: Layout, run: str, started: float) -> Recorded:
-    """What the sessions of the run of this id told, which began at the Unix time `started`."""
-    tunings, measured, graphs, untuned, unhooked = 0, 0, set[str](), set[str](), None
-    ranks: list[Path] = []
-    others: list[Path] = []
-    leads = False
-    reasons = set[str]()
-    for path, session, events in _logs(layout, started):
-        ours = session.id.startswith(run)
-        leads |= ours and session.rank == 0
-        if session.rank is not None:
-            (ranks if ours else others).append(path)
-        if not ours:
-            continue
-        tunings += _tunings(events)
-        reasons |= {event.by for event in events if isinstance(event, ChoiceSelected)}
-        measured += sum(isinstance(event, TuningMeasured) for event in events)
-        compiled = [event.graph for event in events if isinstance(event, GraphCompiled)]
-        graphs |= {graph.id for graph in compiled}
-        untuned |= {graph.id for graph in compiled if graph.max_autotune is False}
-        unhooked = next((e.reason for e in events if isinstance(e, HooksOff)), unhooked)
-    if len(others) > MOST_OTHERS and not leads:
-        others = []
-    counts = tunings, len(graphs), len(untuned), unhooked, measured
-    return Recorded(*counts, tuple(ranks), tuple(others), reasons == {"only"})
-
-
-def _tunings(events: list[Event]) -> int:
-    """Rows that the screen has of them: what was asked for again and came from a cache adds none,
-    but where nothing else of its key was recorded."""
-    again = {e.n for e in events if isinstance(e, ChoiceSelected) and e.by == "cache"}
-    own, cached = 0, set[tuple[str, str, str]]()
-    seen = set[tuple[str, str, str]]()
-    for event in events:
-        if isinstance(event, TuningStarted):
-            key = event.op, event.inputs, event.precision
-            if event.n in again:
-                cached.add(key)
-            else:
-                own += 1
-                seen.add(key)
-    return own + len(cached - seen)
-
-
-def _logs(layout: Layout, started: float) -> Iterator[tuple[Path, Session, list[Event]]]:
-    """Each log that was written since, with its process."""
-    for path in sorted(layout.sessions.glob("*.jsonl")):
-        try:
-            if path.stat().st_mtime < started - 1:
-                continue
-        except OSError:
-            continue  # removed meanwhile; the exit code that follows matters more
-        events, _ = read_log(path)
-        first = next(iter(events), None)
-        if isinstance(first, SessionStarted):
-            yield path, first.session, events
-
-
-def measured_text(found: Recorded) -> str:
-    """What `--measure-kernels` came to."""
-    if found.measured:
-        kernels = counted(found.measured, "Triton kernel")
-        return f"{kernels} measured in the program; `rocm-tui show ID` has the verdicts"
-    return (
-        "no Triton kernel was measured, since none was tuned among several configs. What a run "
-        "before this one tuned comes from caches: with --cache-dir NEW all are tuned, "
-        "and measured, with TRITON_CACHE_DIR=NEW those of @triton.autotune"
-    )
-
-
-def summary(found: Recorded, layout: Layout) -> str:
-    """What there is, or why there is nothing."""
-    if found.unhooked and not found.tunings and not found.graphs:
-        return f"nothing was recorded: {found.unhooked}"
-    tunings, graphs = counted(found.tunings, "tuning"), counted(found.graphs, "compiled graph")
-    if found.nothing_tuned:
-        which = "them" if found.graphs > 1 else "it"
-        return f"{tunings} recorded, with {graphs}: max_autotune was off for {which}; {TUNE_TOO}"
-    text = f"{tunings} recorded in {layout.sessions}"
-    text += f", with {graphs}" if found.graphs else ""
-    if found.one_choice_each:
-        text += ": one choice each, nothing to tune"
-    return f"{text}, then no more: {found.unhooked}" if found.unhooked else text
-
-
-_TICK = 0.1
-"""Seconds by which the clock of a file system may be behind."""
-
-
-def timed_since(root: Path, env: Mapping[str, str], since: float) -> int:
-    """How many tunings programs of this environment, with the cache dir `root`, kept since then."""
-    return sum(_kept_in(folder, since - _TICK) for folder in configs.folders_of(root, env))
-
-
-def _kept_in(folder: Path, since: float) -> int:
-    count = 0
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if is_digest(entry.name) and entry.stat(follow_symlinks=False).st_mtime >= since:
-                count += any(map(configs.is_file, Path(entry.path).iterdir()))
-    return count
-
-
 LOOK_SECONDS = 0.5
 """Between two looks at what the child leaves behind."""
 
@@ -280,16 +136,11 @@ _AOT_CACHE = "TORCHINDUCTOR_AUTOGRAD_CACHE"
 
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM")
 _KEYS = ("SIGINT", "SIGQUIT")
-"""A terminal sends these to the whole group by itself: then we only have to outlive them."""
+"""A terminal sends these to the whole group: then we only have to outlive them."""
 
 
 MakeLine = Callable[[Layout, str], StatusLine | None]
-"""The line for a run of this id, whose logs lie below this cache dir; None for no line."""
-
-
-TellRanks = Callable[[Layout, str, Sequence[Path]], str]
-"""What is to be said of a run's ranks, and of others of their job, that these logs tell of; empty
-for nothing."""
+"""Returns the status line for a run of this id with its logs in this cache dir, if it has one."""
 
 
 class Child:
@@ -408,12 +259,13 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What `rocm-tui run` is asked for besides the command.
+    """The options of `rocm-tui run`.
 
     `id` names the run, where somebody looks for its logs. With `agree` the ranks of a job take
-    their choices from each other, and wait so many seconds for one; with 0 they do not, whatever
+    their choices from each other, and wait that many seconds for each; with 0 they do not, whatever
     the environment says. With `all_devices` times are kept for all devices of the kind of the one
-    that measured them. `measure_kernels` are seconds for one kernel.
+    that measured them. `measure_kernels` are seconds for one kernel. Without
+    `summary` no lines are printed at the end.
     """
 
     quiet: bool = False
@@ -427,26 +279,53 @@ class RunOptions:
     agree_dir: Path | None = None
     all_devices: bool = False
     measure_kernels: float = 0.0
+    summary: bool = True
     cache_dir: Path | None = None
     id: str | None = None
+    options: Sequence[CompileOption] = ()
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return `env` as the program gets it, without our hooks."""
         # A graph that comes from AOTAutograd's cache is not seen; FxGraphCache stays as it is.
         captured = {CAPTURE: "1", SHARES: "1", _AOT_CACHE: "0"} if self.capture else {}
-        told = {
+        variables = {
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache_dir.absolute()) if self.cache_dir else "",
             "TORCHINDUCTOR_MAX_AUTOTUNE": "1" if self.max_autotune else "",
-            TEMPLATES: "1" if self.templates else "",
+            TEMPLATES: (wanted_version(env) or "1") if self.templates else "",
             CHECK: "1" if self.check else "",
             SHARES: "" if self.shares else "0",
             MEASURE: str(self.measure_kernels) if self.measure_kernels else "",
             "TRITON_CACHE_AUTOTUNING": "1" if self.cache_triton else "",
             AGREE: "" if self.agree is None else f"{self.agree:g}",
             ALL_DEVICES: "1" if self.all_devices else "",
+            OPTIONS: json.dumps({o.name: o.value for o in self.options}) if self.options else "",
             FOLDER: str(self.agree_dir.absolute()) if self.agree_dir else "",
         }
-        return {**env, **{name: text for name, text in told.items() if text}, **captured}
+        return {**env, **{name: text for name, text in variables.items() if text}, **captured}
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that has ended, for the report on it.
+
+    `status` is the exit code, or minus the signal. `env` is the program's environment without our
+    hooks, and `forbidden` why torch does not load hooks in it, if it does not. `terminal` is
+    whether stderr is a terminal. `started` is Unix time.
+    """
+
+    id: str
+    command: Sequence[str]
+    options: RunOptions
+    layout: Layout
+    env: Mapping[str, str]
+    started: float
+    status: int
+    terminal: bool
+    forbidden: str | None
+
+
+Report = Callable[[FinishedRun], Sequence[str]]
+"""Returns the lines that are printed at the end of a run."""
 
 
 def run(
@@ -455,7 +334,7 @@ def run(
     env: Mapping[str, str] = os.environ,
     *,
     make_line: MakeLine = lambda layout, run: None,
-    tell_ranks: TellRanks = lambda layout, run, logs: "",
+    report: Report = lambda run: (),
 ) -> int:
     """Run `command` and return its exit code; 127 if it does not exist, 126 if it cannot run.
 
@@ -475,21 +354,22 @@ def run(
     except OSError as error:
         relay.end()
         return _cannot_start(command[0], error)
-    found = recorded(this.layout, this.id, this.started)
-    timed = 0
-    if options.cache_triton:
-        timed = timed_since(this.layout.root, child_env, this.started)
-    if (options.quiet or relay.terminal or found.nothing_tuned) and not (timed and found.nothing):
-        _say(summary(found, this.layout))
-    logs = (*found.ranks, *found.others)
-    if child_env.get(AGREE, "0") != "0" and found.ranks and len(logs) > 1:
-        told = tell_ranks(this.layout, this.id, logs)
-        if told:
-            _say(told)
-    if options.measure_kernels:
-        _say(measured_text(found))
-    if options.cache_triton:
-        _say(f"{counted(timed, 'tuning')} of @triton.autotune kept; `rocm-tui ls` lists them")
+    finished = FinishedRun(
+        id=this.id,
+        command=command,
+        options=options,
+        layout=this.layout,
+        env=child_env,
+        started=this.started,
+        status=status,
+        terminal=relay.terminal,
+        forbidden=forbidden,
+    )
+    lines = report(finished)
+    if lines:
+        say.begin_line(begun=relay.mid_line)
+    for text in lines:
+        _say(text)
     if status >= 0:
         return status
     sys.stdout.flush()
@@ -510,15 +390,16 @@ class _Run:
 
     @property
     def log(self) -> Path:
-        """What the program wrote to stderr, byte for byte, beside the event logs."""
+        """What the program wrote to stderr, byte for byte unless it is long, beside the event
+        logs."""
         return self.layout.sessions / f"{self.id}.stderr.log"
 
 
-def _open_log(this: _Run) -> BinaryIO | None:
+def _open_log(this: _Run) -> BoundedLog | None:
     try:
         make_folder(this.layout.root, this.log.parent)
         check_file(this.layout.root, this.log)
-        return this.log.open("xb", buffering=0)
+        return BoundedLog(this.log)
     except (StoreError, OSError) as error:
         _say(f"stderr is not kept: {error}")
         return None

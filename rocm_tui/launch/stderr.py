@@ -3,10 +3,10 @@
 Where our stderr is a terminal the child's is one too (a pty of the same size that changes no
 byte), else a pipe. Its stdin, stdout, controlling terminal and process group stay what they were.
 
-AUTOTUNE tables can be taken out of it, without holding up anything else. A table is the text that
+AUTOTUNE tables can be filtered out without delaying anything else. A table is the text that
 torch/_inductor/select_algorithm.py writes to stderr: two lines of statistics, a header, strides,
 dtypes, rows, a footer; each may have a launcher's or logger's prefix and colours. A progress bar
-may stand before the header on its own line, and stays.
+may precede the header on the same line; it is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import termios
 import time
 import tty
 from collections.abc import Callable
-from typing import BinaryIO, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from rocm_tui.harmless import clean_bytes
 from rocm_tui.ingest.formats import autotune_lines
@@ -36,6 +37,7 @@ from rocm_tui.ingest.formats.autotune_lines import (
     Strides,
     only_part,
 )
+from rocm_tui.launch.copier import MOST, shortened
 
 CHUNK = 1 << 16
 
@@ -69,23 +71,25 @@ class StderrRelay:
     without us when we are killed or stopped. It lasts as long as somebody can write there, or
     until `end`.
 
-    `table_filter` keeps what it recognises off our stderr; the log, opened at the first byte, gets
-    all; `line` is drawn beside it. What our stderr or the log does not take any more (closed, disk
-    full) is dropped: the program must not notice.
+    `table_filter` keeps what it recognises off our stderr; the log, opened at the first byte, has
+    the beginning and the end of all; `line` is drawn beside it. What our stderr or the log does not
+    take any more (closed, disk full) is dropped: the program must not notice.
     """
 
     def __init__(
         self,
-        open_log: Callable[[], BinaryIO | None],
+        open_log: Callable[[], BoundedLog | None],
         table_filter: TableFilter | None = None,
         line: StatusLine | None = None,
     ) -> None:
         self._line = line
-        self._open_log: Callable[[], BinaryIO | None] | None = open_log
-        self._log: BinaryIO | None = None
+        self._open_log: Callable[[], BoundedLog | None] | None = open_log
+        self._log: BoundedLog | None = None
         self._filter = table_filter
         self._target: int | None = 2
         self._pid = 0
+        self.mid_line = False
+        """Whether the last line that was passed on has not ended; known after `end`."""
         self.terminal = os.isatty(2)
         self._descriptor, self.child_end = os.openpty() if self.terminal else os.pipe()
         if self.terminal:
@@ -111,7 +115,7 @@ class StderrRelay:
                 os.close(self.child_end)
                 self._pass_on(control, ours)
             finally:
-                os._exit(0)
+                os._exit(self.mid_line)
         os.close(control)
         if not self.terminal:
             os.close(self._descriptor)
@@ -122,7 +126,8 @@ class StderrRelay:
             with contextlib.suppress(OSError):
                 os.write(self._control, b"e")
             os.close(self._control)
-            os.waitpid(self._pid, 0)
+            _, status = os.waitpid(self._pid, 0)
+            self.mid_line = os.waitstatus_to_exitcode(status) == 1
             if self.terminal:
                 os.close(self._descriptor)
 
@@ -176,7 +181,7 @@ class StderrRelay:
             self._show(self._filter.release())
 
     def _pump(self) -> bool:
-        """Pass on what is there; False at the end of the stream."""
+        """Pass on the bytes that have arrived; False at the end of the stream."""
         try:
             data = os.read(self._descriptor, CHUNK)
         except OSError as error:
@@ -199,8 +204,10 @@ class StderrRelay:
             self._log = None
 
     def _show(self, data: bytes) -> None:
-        if data and self._line is not None:
-            self._line.wrote(data)
+        if data:
+            self.mid_line = not data.endswith(b"\n")
+            if self._line is not None:
+                self._line.wrote(data)
         view = memoryview(data)
         while view and self._target is not None:
             try:
@@ -209,6 +216,45 @@ class StderrRelay:
                 select.select([], [self._target], [])
             except OSError:
                 self._target = None
+
+
+class BoundedLog:
+    """A file of at most `most` bytes with the beginning and the end of what is written to it.
+
+    Where it would become longer a file with its first and its last quarter takes its place; a line
+    between them says how many bytes are not kept.
+    """
+
+    def __init__(self, path: Path, most: int = MOST) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        self._file, self._path, self._most = os.open(path, flags, 0o666), str(path), most
+        self._size = self._cut = self._head = self._mark = 0
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data`. Raises OSError, also where the file cannot be replaced."""
+        for at in range(0, len(data), self._most // 4):
+            piece = memoryview(data)[at : at + self._most // 4]
+            if self._size + len(piece) > self._most:
+                self._shorten()
+            while piece:
+                written = os.write(self._file, piece)
+                piece, self._size = piece[written:], self._size + written
+
+    def _shorten(self) -> None:
+        """Cut the middle out, from the end of a line to the end of another where that is near."""
+        if not self._cut:
+            self._head = self._line_end(self._most // 4)
+        start = self._line_end(self._size - self._most // 4)
+        self._cut += start - self._head - self._mark
+        line = b"[rocm-tui: %d bytes are not kept here]\n" % self._cut
+        if os.pread(self._file, 1, self._head - 1) != b"\n":
+            line = b"\n" + line
+        self._file, self._size = shortened(self._file, self._path, self._head, line, start)
+        self._mark = len(line)
+
+    def _line_end(self, at: int) -> int:
+        """Return where the line that holds a byte ends; that place itself in a very long line."""
+        return at + os.pread(self._file, min(CHUNK, self._most // 8), at).find(b"\n") + 1
 
 
 def _is_in_front(group: int) -> bool:
@@ -221,8 +267,8 @@ def _is_in_front(group: int) -> bool:
 
 
 _PREFIX = re.compile(
-    rb"(?:\x1b\[[\d;]*m|\[[\w.:-]{1,40}\]:? ?|\d{4}-\d\d-\d\d[T ][\d:.,]+Z? ?|[ \t])*"
-)
+    rb"(?:\x1b\[[\d;]*m|\[[\w.:-]{1,40}\]:? ?|\d{4}-\d\d-\d\d[T ][\d:.,]+Z? ?|[ \t]+){0,64}"
+)  # without a bound a line of tabs takes 100 bytes of memory for each
 _TITLE, _STATS = autotune_lines.TITLE.encode(), autotune_lines.STATS.encode()
 _OPERANDS = (autotune_lines.STRIDES.encode(), autotune_lines.DTYPES.encode())
 _STARTS = (
@@ -240,7 +286,7 @@ _ROW_BEGUN = re.compile(rb"(?:# ?)?(?:[A-Za-z_][^\s\r]*(?: (?:[\d.infa]*(?: m?s?
 class TableFilter:
     """Feed it what was read; it gives back what is not part of a table.
 
-    `held` tells whether the end of what was fed may still turn out to be a table's: feed more, or
+    While something is `held`, it may still turn out to be the beginning of a table: feed more, or
     `release` it after a moment.
     """
 
@@ -261,7 +307,7 @@ class TableFilter:
         return b"".join(out)
 
     def release(self) -> bytes:
-        """What is held, as it stands: nothing more came, so it is not a table's."""
+        """Return what is held: nothing more came, so it is not a table's."""
         out, self._pending = self._pending, b""
         self._mid_line = self._mid_line or bool(out)
         return out

@@ -12,7 +12,7 @@ from backend.counted import counted, noun
 from backend.model.choice import Choice, Measurement
 from rocm_tui.compare.choices import identity_of
 from rocm_tui.harmless import plain
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.measured import MeasurementJson
 from rocm_tui.render.table import Field, fields_of, hanging, text_table
 from rocm_tui.render.tuning_json import ProblemJson
@@ -30,7 +30,7 @@ from rocm_tui.session import numbers as fmt
 NOTHING = "Nothing was compared: no problem was tuned by two of them."
 TO_PROPOSE = "--propose names one choice for all, --measure measures them first, --pin pins it."
 _MOST = 6
-"""Names, pairs, or single times that are told one by one."""
+"""How many names, pairs or single times are listed one by one."""
 
 
 def who(choosers: Iterable[Chooser]) -> str:
@@ -67,7 +67,7 @@ def _apart(differing: DifferingProblem) -> str:
         return fmt.NONE
     if differing.standing != "apart":
         return "tie" if differing.standing == "tied" else "unclear"
-    return _marked(differing, fmt.signed(differing.ratio - 1))
+    return _marked(differing, fmt.signed(differing.ratio - 1, differing.error))
 
 
 def _loss(differing: DifferingProblem) -> str:
@@ -108,7 +108,7 @@ def labels(differing: DifferingProblem) -> Mapping[str, str]:
     kernels may have one name; they then have a part of their hash with it."""
     shared = _shared_names(differing)
     return {
-        identity_of(group.choice) or "": _told_apart(group.choice, shared)
+        identity_of(group.choice) or "": _distinct_name(group.choice, shared)
         for group in differing.groups
     }
 
@@ -123,7 +123,7 @@ def _shared_names(differing: DifferingProblem) -> frozenset[str]:
     return frozenset(name for name, kernels in names.items() if kernels > 1)
 
 
-def _told_apart(choice: Choice, shared: Collection[str]) -> str:
+def _distinct_name(choice: Choice, shared: Collection[str]) -> str:
     if choice.label not in shared:
         return choice.label
     return f"{choice.label} ({Choice(hash=identity_of(choice)).label})"
@@ -137,14 +137,14 @@ def _short(label: str) -> str:
     return fmt.shorten(plain(label), 60)
 
 
-def text(told: Agreement, proposals: Sequence[Proposal] = (), width: int | None = None) -> str:
+def text(outcome: Agreement, proposals: Sequence[Proposal] = (), width: int | None = None) -> str:
     """A row and its lines for each problem that differs; none if all agree."""
-    if not told.differing:
+    if not outcome.differing:
         return ""
-    heading, *rows = text_table(DIFFERING, told.differing, width).split("\n")
+    heading, *rows = text_table(DIFFERING, outcome.differing, width).split("\n")
     lines = [heading]
     by_row = {id(proposal.differing): proposal for proposal in proposals}
-    for differing, row in zip(told.differing, rows, strict=True):
+    for differing, row in zip(outcome.differing, rows, strict=True):
         lines.append(row)
         for head, rest in _details(differing, by_row.get(id(differing))):
             lines.append(hanging(f"    {head}", rest, width))
@@ -156,7 +156,7 @@ def _details(differing: DifferingProblem, proposal: Proposal | None) -> Iterable
     for group in differing.groups:
         by_name: dict[str, list[Selection]] = {}
         for each in group.selections:
-            by_name.setdefault(_told_apart(each.choice, shared), []).append(each)
+            by_name.setdefault(_distinct_name(each.choice, shared), []).append(each)
         yield from _own_names(by_name)
     if warm := [each.by for group in differing.groups for each in group.selections if each.warm]:
         asked = noun(len(warm), "it asks", "they ask")
@@ -175,24 +175,20 @@ def _details(differing: DifferingProblem, proposal: Proposal | None) -> Iterable
 
 def _own_names(by_name: Mapping[str, Sequence[Selection]]) -> Iterable[tuple[str, str]]:
     """A line for each name that ranks have for one kernel; many names share the last one."""
-    several = list(by_name.items())
-    same = ", the same kernel" if len(several) > 1 else ""
-    for at, (name, taken) in enumerate(several[:_MOST]):
-        words = f"{_short(name)} {_times(taken)}".rstrip()
-        yield f"{who(each.by for each in taken)}: ", f"{words}{same if at else ''}"
+    several = [(_short(name), taken) for name, taken in by_name.items()]
     if rest := several[_MOST:]:
-        taken = [each for _, each_taken in rest for each in each_taken]
-        names = counted(len(rest), "other name")
-        words = f"{names} {_times(taken)}".rstrip()
-        yield f"{who(each.by for each in taken)}: ", f"{words}{same}"
+        several[_MOST:] = [(counted(len(rest), "other name"), [s for _, own in rest for s in own])]
+    for at, (name, taken) in enumerate(several):
+        words = f"{name} {_times(taken)}".rstrip()
+        yield f"{who(each.by for each in taken)}: ", f"{words}{', the same kernel' if at else ''}"
 
 
 def _times(taken: Sequence[Selection]) -> str:
     """Each one's own time, taken once; of many the least and the greatest."""
-    known = [each.ms for each in taken if each.ms is not None]
-    if len(known) < _MOST:
-        return ", ".join(dict.fromkeys(map(_time, known)))
-    return f"{_time(min(known))} to {_time(max(known))}"
+    times = [each.ms for each in taken if each.ms is not None]
+    if len(times) < _MOST:
+        return ", ".join(dict.fromkeys(map(_time, times)))
+    return f"{_time(min(times))} to {_time(max(times))}"
 
 
 def _time(ms: float) -> str:
@@ -215,7 +211,7 @@ def measured_text(
 def proposal_text(proposal: Proposal, called: Mapping[str, str]) -> str:
     """What is proposed and by what."""
     if proposal.choice is None:
-        return f"nothing: {proposal.why_not}"
+        return f"none: {proposal.why_not}"
     lacking = f"; {who(proposal.unoffered)} may not have it" if proposal.unoffered else ""
     return f"{_label(proposal.choice, called)}, {basis(proposal)}{lacking}"
 
@@ -230,79 +226,82 @@ def basis(proposal: Proposal) -> str:
     return f"by timings, {f'the {caches} measurement is unclear' if caches else 'not measured'}"
 
 
-def footer(told: Agreement, running: Sequence[Chooser] = ()) -> list[str]:
-    """What was compared, which pairs differ, and what could not be compared; `running` are those
-    that may choose more."""
-    lines = [_run(told.choosers)] if any(one.session for one in told.choosers) else []
-    if told.compared:
-        same, differ = told.compared - len(told.differing), len(told.differing)
-        many = counted(told.compared, "problem")
-        agree = f"{same:,} of {many} {'agrees' if 1 in (same, told.compared) else 'agree'}"
+def footer(outcome: Agreement, running: Sequence[Chooser] = ()) -> list[str]:
+    """Return what was compared, which pairs differ, and what could not be compared. Choosers that
+    are still `running` may choose more."""
+    lines = [_run(outcome.choosers)] if any(chooser.session for chooser in outcome.choosers) else []
+    if outcome.compared:
+        same, differ = outcome.compared - len(outcome.differing), len(outcome.differing)
+        many = counted(outcome.compared, "problem")
+        agree = f"{same:,} of {many} {'agrees' if 1 in (same, outcome.compared) else 'agree'}"
         rest = ""
-        if told.not_compared:
-            every, were = counted(told.problems, "problem"), noun(told.not_compared, "was", "were")
-            rest = f" {told.not_compared:,} of {every} {were} not compared."
+        if outcome.not_compared:
+            every, were = (
+                counted(outcome.problems, "problem"),
+                noun(outcome.not_compared, "was", "were"),
+            )
+            rest = f" {outcome.not_compared:,} of {every} {were} not compared."
         lines.append(f"{agree}; {differ:,} {noun(differ, 'differs', 'differ')}.{rest}")
     else:
-        lines.append(_nothing(told))
-    for pair in told.pairs[:_MOST]:
+        lines.append(_nothing(outcome))
+    for pair in outcome.pairs[:_MOST]:
         lines.append(
             f"{who(pair.a)} against {who(pair.b)}: the same choice in {pair.same:,} of "
             f"{counted(pair.both, 'problem')}."
         )
-    if len(told.pairs) > _MOST:
-        lines.append(
-            f"{counted(len(told.pairs) - _MOST, 'further pair differs', 'further pairs differ')}."
-        )
-    if told.apart:
-        what = counted(told.apart, "problem was", "problems were")
+    if (more := len(outcome.pairs) - _MOST) > 0:
+        lines.append(f"{counted(more, 'further pair differs', 'further pairs differ')}.")
+    if outcome.apart:
+        what = counted(outcome.apart, "problem was", "problems were")
         lines.append(
             f"{what} tuned on systems that differ (cache file, architecture or compute units): "
             "compared within each; --across compares them all."
         )
-    if told.alone and told.compared:
-        lines.append(f"{counted(told.alone, 'problem was', 'problems were')} tuned by one alone.")
-    if told.untold:
-        what = counted(told.untold, "problem", "problems")
+    if outcome.alone and outcome.compared:
         lines.append(
-            f"Of {what} some tell only a name or a hash that others do not: not compared there."
+            f"{counted(outcome.alone, 'problem was', 'problems were')} tuned by one alone."
+        )
+    if outcome.untold:
+        what = counted(outcome.untold, "problem was", "problems were")
+        lines.append(
+            f"{what} not fully compared: some ranks have only a name or a hash that others lack."
         )
     if running:
         lines.append(f"{who(running)} still {noun(len(running), 'runs', 'run')}.")
-    if told.missing:
-        verb = noun(len(told.missing), "is", "are")
-        lines.append(f"{_ranks(told.missing)} {verb} missing: nothing tells what it took.")
-    if told.lacking:
-        lines.append(f"{counted(told.lacking, 'rank is', 'ranks are')} missing.")
+    if outcome.missing:
+        verb = noun(len(outcome.missing), "is", "are")
+        lines.append(f"{_ranks(outcome.missing)} {verb} missing: no record of what it took.")
+    if outcome.lacking:
+        lines.append(f"{counted(outcome.lacking, 'rank is', 'ranks are')} missing.")
     return lines
 
 
-def differing_line(told: Agreement, run: str) -> str:
-    """What is said at the end of a run whose ranks should have agreed; empty where they did."""
-    count = len(told.differing)
+def differing_text(outcome: Agreement) -> str:
+    """Return how ranks that should agree differ; empty where they agree."""
+    count = len(outcome.differing)
     if not count:
         return ""
-    which = f"{count} of {counted(told.compared, 'problem')}"
-    warm = sum(any(selection.warm for selection in one.selections) for one in told.differing)
+    which = f"{count} of {counted(outcome.compared, 'problem')}"
+    warm = sum(any(selection.warm for selection in each.selections) for each in outcome.differing)
     cached = f" ({warm} by a compiled graph out of the cache, with which a rank asks nobody)"
     why = cached if warm else ""
-    return f"ranks took different choices of {which}{why}: rocm-tui agree --run {run}"
+    return f"ranks took different choices of {which}{why}"
 
 
 def _run(choosers: Sequence[Chooser]) -> str:
     """Who was compared, and when they began: a person sees whether it is the run that is meant."""
     hosts = {chooser.host for chooser in choosers if chooser.host}
-    began = min((one.started for one in choosers if one.started), default=0.0)
+    began = min((each.started for each in choosers if each.started), default=0.0)
     on = f" on {counted(len(hosts), 'host')}" if len(hosts) > 1 else ""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began)) if began else ""
     return f"{who(choosers)}{on}{f', started {when}' if when else ''}:"
 
 
-def _nothing(told: Agreement) -> str:
-    if not told.choosers:
+def _nothing(outcome: Agreement) -> str:
+    if not outcome.choosers:
         return "Nothing was compared: no choice is recorded."
-    if len(told.choosers) == 1:
-        return f"Nothing was compared: only one process ({who(told.choosers)}) recorded choices."
+    if len(outcome.choosers) == 1:
+        return f"Nothing was compared: only one process ({who(outcome.choosers)}) recorded choices."
     return NOTHING
 
 
@@ -448,7 +447,7 @@ class AgreedPinsJson(JsonObject):
     pins: list[AgreedPinJson]
 
 
-class AgreementJson(JsonObject):
+class AgreementJson(Document, tag="rocm-tui/agree/1"):
     """Whether all chose the same; `pins` with `--pin` only."""
 
     agree: bool
@@ -469,7 +468,7 @@ class AgreementJson(JsonObject):
     @classmethod
     def of(
         cls,
-        told: Agreement,
+        outcome: Agreement,
         proposals: Sequence[Proposal] = (),
         running: Sequence[Chooser] = (),
         pins: AgreedPinsJson | UnsetType = UNSET,
@@ -477,10 +476,10 @@ class AgreementJson(JsonObject):
         by_row = {id(proposal.differing): proposal for proposal in proposals}
         return fill(
             cls,
-            told,
-            differ=len(told.differing),
-            choosers=[fill(ChooserJson, each) for each in told.choosers],
-            problems=[DifferingJson.of(each, by_row.get(id(each))) for each in told.differing],
+            outcome,
+            differ=len(outcome.differing),
+            choosers=[fill(ChooserJson, each) for each in outcome.choosers],
+            problems=[DifferingJson.of(each, by_row.get(id(each))) for each in outcome.differing],
             pairs=[
                 fill(
                     PartiesJson,
@@ -488,7 +487,7 @@ class AgreementJson(JsonObject):
                     a=[each.name for each in pair.a],
                     b=[each.name for each in pair.b],
                 )
-                for pair in told.pairs
+                for pair in outcome.pairs
             ],
             running=[each.name for each in running],
             pins=pins,

@@ -38,7 +38,7 @@ _TAKEN = tuple(_BY_KEY[key] for key in ("VGPR", "LDS", "WAVES", "SPILLS"))
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a kernel takes: a text for each of RESOURCES, or none if unknown, and all of it."""
+    """What a kernel takes: a text for each of RESOURCES, none if unknown, and a sentence of all."""
 
     cells: Mapping[str, str]
     sentence: str
@@ -60,31 +60,27 @@ class _Choice:
         return _pinned(self.row, self.choice)
 
 
-def _label(line: _Choice) -> str:
-    return plain(f"{'* ' if line.pinned else ''}{line.choice.label}")
-
-
 def _versus_best(line: _Choice) -> str:
     """Of the numbers of when it was tuned, whatever was measured since."""
     choice, best = line.choice, stats.winner(line.row.tuning)
     if not choice.offered:
         return "apart"
     if choice.failed:
-        return "failed"
+        return "not timed" if choice.skipped else "failed"
     if not best or not best.ms or choice.ms is None:
         return ""
-    over = f"+{fmt.percent(choice.ms / best.ms - 1)}"
-    return "best" if choice is best else fmt.once(over, _sign(choice, best))
+    over = fmt.signed(choice.ms / best.ms - 1, fmt.rounding(choice.ms, best.ms))
+    return fmt.once("best" if choice is best else over, _sign(choice, best))
 
 
 def _sign(*choices: Choice) -> str:
-    """What stands before a time that was taken once, or what is made of such times."""
+    """Return the mark of times that were taken once, and of numbers made of them."""
     return fmt.SUSPECT if any(choice.shared for choice in choices) else fmt.ONCE
 
 
 def _quantiles(line: _Choice) -> str:
-    told = line.choice.quantiles
-    return "" if told is None else " – ".join(map(fmt.duration, told))
+    quantiles = line.choice.quantiles
+    return "" if quantiles is None else " – ".join(map(fmt.duration, quantiles))
 
 
 def _step(line: _Choice) -> str:
@@ -115,7 +111,10 @@ SHOWN: tuple[Field[_Choice], ...] = (
             f"#{line.place}" if line.choice.ms is not None and line.choice.offered else ""
         ),
     ),
-    Field("name", "CHOICE", least=16, good=36, text=_label, about="its name; * if it is pinned"),
+    Field(
+        "name", "CHOICE", least=16, good=36, about="its name; * if it is pinned",
+        text=lambda line: plain(f"{'* ' if line.pinned else ''}{line.choice.label}"),
+    ),
     Field(
         "time", "TIME", right=True,
         text=lambda line: fmt.once(fmt.duration(line.choice.ms), _sign(line.choice)),
@@ -125,10 +124,7 @@ SHOWN: tuple[Field[_Choice], ...] = (
         "extra", "VS BEST", right=True, text=_versus_best,
         about="how much longer than the best a call took when it was tuned",
     ),
-    Field(
-        "from", "FROM", text=_maker,
-        about="the backend of Inductor that made it",
-    ),
+    Field("from", "FROM", text=_maker, about="the backend of Inductor that made it"),
     Field(
         "hash", "HASH", least=12, drop=6, text=lambda line: plain(line.choice.typed),
         about="under which Inductor caches its time",
@@ -145,7 +141,7 @@ QUANTILES: Field[_Choice] = Field(
     about="between which lay six of ten times that Triton took",
 )  # fmt: skip
 STEP: Field[_Choice] = Field(
-    "step", "MADE FROM", least=12, drop=7, text=lambda line: _step(line),
+    "step", "MADE FROM", least=12, drop=7, text=_step,
     about="of which config coordinate descent made it, and what it changed",
 )  # fmt: skip
 _SPREAD = 3
@@ -177,7 +173,8 @@ PANE: tuple[Column, ...] = (
         about="how much longer than the best a call takes; ~ by single times",
     ),
     Column(
-        "verdict", "VERDICT", 7, 8, about="fastest, tied, slower, or unclear: more rounds may tell"
+        "verdict", "VERDICT", 7, 8,
+        about="fastest, tied, slower, or unclear: more rounds may decide",
     ),
     Column("output", "OUTPUT", 6, 12, drop=4, good=9, about=ABOUT),
     Column("name", "CHOICE", 14, 44, good=20, about="its name, the best first"),
@@ -244,13 +241,14 @@ def choice_line(
     taken: Mapping[str, Footprint] = NOTHING,
     marked: AbstractSet[str] = NONE_MARKED,
 ) -> Line:
-    """One choice: place, bar, time, how it stands, name, configuration or reason."""
+    """Return one choice: place, bar, time, verdict, name, configuration or reason."""
     tuning, choice = row.tuning, row.tuning.choices[index]
     size = next((slot.width for slot in slots if slot.column.key == "bar"), 0)
-    if tuning.measured is None:
+    measured = stats.measured(tuning, choice)
+    if measured is None:
         texts = _single_number(tuning, choice, size)
     else:
-        texts = _measured(tuning, choice, size)
+        texts = _measured(tuning, measured, size)
     texts["place"] = _place(row, index, choice, marked)
     texts["from"] = (provider(choice) or "", "dim")
     name = "strong" if _pinned(row, choice) else texts["ms"][1]
@@ -290,42 +288,43 @@ def _place(row: Row, index: int, choice: Choice, marked: AbstractSet[str]) -> Sp
 
 def _single_number(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
     """What one number can say: a thin bar of how much longer it takes, and no winner."""
-    ratio = _ratio(tuning, choice)
-    scale = _scale(tuning, max(size, 6))
-    sign = _sign(choice)
+    ratio, sign, measured = _ratio(tuning, choice), _sign(choice), tuning.measured is not None
+    rounding = fmt.rounding(choice.ms, _base_ms(tuning))
+    if ratio is None:
+        bar, extra = _state(tuning, choice), ""
+    else:
+        bar = drawing.single(_scale(tuning, max(size, 6)), ratio), "dim"
+        best = ratio == 1.0 and not measured
+        extra = "" if best else fmt.once(fmt.signed(ratio - 1.0, rounding), sign)
+    near = not measured and ratio is not None and ratio <= 1 + stats.TIE_BAND
     return {
-        "bar": _state(tuning, choice) if ratio is None else (drawing.single(scale, ratio), "dim"),
-        "ms": (fmt.once(_time(tuning, choice.ms), sign), _style(ratio)),
-        "extra": ("" if ratio in (None, 1.0) else fmt.once(fmt.signed(ratio - 1.0), sign), "dim"),
+        **dict.fromkeys(("error", "verdict", "output"), ("", "dim")),
+        "bar": bar,
+        "ms": (fmt.once(_time(tuning, choice.ms), sign), "" if near else "dim"),
+        "extra": (extra, "dim"),
     }
 
 
+def _base_ms(tuning: Tuning) -> float | None:
+    """Return the single number that others are compared with: the measured best's, if any was."""
+    if tuning.measured is None:
+        best = stats.winner(tuning)
+        return best.ms if best else None
+    hash = tuning.measured.choices[0].hash if tuning.measured.choices else None
+    return next((c.ms for c in stats.ranked(tuning) if c.hash == hash), None)
+
+
 def _ratio(tuning: Tuning, choice: Choice) -> float | None:
-    """Its single number over that of the fastest."""
-    best = stats.winner(tuning)
-    if best is None or not best.ms or not choice.ms or not _counts(choice):
-        return None
-    return choice.ms / best.ms
+    """Return the single number of a choice over the base; None where it does not count."""
+    base = _base_ms(tuning) if choice.offered and not choice.failed else None
+    return choice.ms / base if base and choice.ms is not None else None
 
 
-def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
-    """Time, interval and verdict against the measured best; one number where there is no more."""
-    assert tuning.measured is not None
-    measured = tuning.measured.of(choice.hash)
-    scale = _scale(tuning, max(size, 6))
-    if measured is None:
-        extra = _extra_of_one_number(tuning, choice)
-        texts = dict.fromkeys(("error", "verdict", "output"), ("", "dim"))
-        drawn = _state(tuning, choice) if extra is None else (drawing.single(scale, extra), "dim")
-        return {
-            **texts,
-            "bar": drawn,
-            "ms": (fmt.once(_time(tuning, choice.ms)), "dim"),
-            "extra": ("" if extra is None else fmt.once(fmt.signed(extra - 1.0)), "dim"),
-        }
+def _measured(tuning: Tuning, measured: MeasuredChoice, size: int) -> dict[str, Span]:
+    """Time, interval and verdict against the measured best."""
     style = verdict_style(tuning, measured)
     return {
-        "bar": (drawing.interval(scale, measured), style or "dim"),
+        "bar": (drawing.interval(_scale(tuning, max(size, 6)), measured), style or "dim"),
         "ms": (_time(tuning, measured.ms), style),
         "error": (error(measured), "dim"),
         "extra": ("" if measured.ratio == 1.0 else fmt.signed(measured.ratio - 1.0), "dim"),
@@ -334,26 +333,13 @@ def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
     }
 
 
-def _extra_of_one_number(tuning: Tuning, choice: Choice) -> float | None:
-    """Its single number over that of the measured best."""
-    assert tuning.measured is not None
-    best = tuning.measured.choices[0].hash if tuning.measured.choices else None
-    base = next((c.ms for c in stats.ranked(tuning) if c.hash == best), None)
-    return choice.ms / base if base and choice.ms is not None and _counts(choice) else None
-
-
-def _counts(choice: Choice) -> bool:
-    """Whether its time may be set beside the others'."""
-    return choice.offered and not choice.failed
-
-
 def _scale(tuning: Tuning, width: int) -> drawing.Scale:
     if tuning.measured is None:
         timed = stats.ranked(tuning)
         middle = _ratio(tuning, timed[len(timed) // 2]) if timed else None
         return drawing.scale_of_single(middle or 1.0, width)
     one_number = [c for c in tuning.choices if tuning.measured.of(c.hash) is None]
-    ratios = [ratio for c in one_number if (ratio := _extra_of_one_number(tuning, c)) is not None]
+    ratios = [ratio for c in one_number if (ratio := _ratio(tuning, c)) is not None]
     return drawing.scale_of(tuning.measured.choices, width, min(ratios, default=1.0))
 
 
@@ -383,15 +369,10 @@ def _time(tuning: Tuning, ms: float | None) -> str:
     return fmt.in_unit(ms, scale) if ms is not None else ""
 
 
-def _style(ratio: float | None) -> str:
-    """Those that one number cannot tell from the best are not dim; none is a winner."""
-    return "" if ratio is not None and ratio <= 1 + stats.TIE_BAND else "dim"
-
-
 def _state(tuning: Tuning, choice: Choice) -> Span:
-    """What stands in place of a bar."""
+    """Return the word in place of a bar."""
     if choice.failed:
-        return "failed", "bad"
+        return ("not timed", "warn") if choice.skipped else ("failed", "bad")
     if not choice.offered:
         return "apart", "dim"
     return ("waiting" if tuning.state == "running" else "not timed"), "dim"

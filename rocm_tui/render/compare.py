@@ -22,7 +22,7 @@ from rocm_tui.compare.tables import (
 )
 from rocm_tui.compare.types import Comparison, Noise, Pair, Standpoint
 from rocm_tui.harmless import plain
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.table import (
     Column,
     Field,
@@ -56,8 +56,8 @@ def _short(choice: Choice, width: int) -> str:
 
 
 def time_text(point: Standpoint) -> str:
-    """A time; `~` stands before one that was taken once, or is the median of several such, `±`
-    before a measured interval."""
+    """Return a time, with `~` if it was taken once or is the median of several such, with `±` and
+    its interval if it was measured."""
     if point.basis != "measured":
         return fmt.once(fmt.duration(point.ms))
     if point.low is None or point.high is None:
@@ -73,15 +73,6 @@ def lost_text(ms: float) -> str:
 
 def _name(point: Standpoint) -> str:
     return code_span(problem_line(PROBLEM, point.row))
-
-
-def _calls(pair: Pair) -> str:
-    return fmt.count(pair.calls)
-
-
-def _ratio(pair: Pair) -> str:
-    """What is not alike tells nothing."""
-    return fmt.factor(pair.ratio) if pair.alike else fmt.NONE
 
 
 def _lost(pair: Pair) -> str:
@@ -104,28 +95,19 @@ _TIMES: tuple[Field[Pair], ...] = (
         about="its time now",
     ),
     Field(
-        "ratio", "B/A", 6, 8, right=True, name="B/A", text=_ratio,
+        "ratio", "B/A", 6, 8, right=True, name="B/A",
+        text=lambda pair: fmt.factor(pair.ratio, pair.error) if pair.alike else fmt.NONE,
         about="now over then, freed from what the whole machine became slower by",
     ),
 )  # fmt: skip
 _CALLS: Field[Pair] = Field(
-    "calls",
-    "PER PASS",
-    8,
-    8,
-    drop=4,
-    right=True,
-    text=_calls,
+    "calls", "PER PASS", 8, 8, drop=4, right=True, text=lambda pair: fmt.count(pair.calls),
     about="how often one pass of the model calls it",
-)
+)  # fmt: skip
 PAIRS: tuple[Field[Pair], ...] = (
     *fields_of(PROBLEM, lambda pair: pair.b.row),
     Field(
-        "winner",
-        "IN USE",
-        12,
-        44,
-        text=winners,
+        "winner", "IN USE", 12, 44, text=winners,
         about="the choice in use, or both where they differ",
     ),
     *_TIMES,
@@ -134,23 +116,14 @@ PAIRS: tuple[Field[Pair], ...] = (
     ),
     _CALLS,
     Field(
-        "verdict",
-        "VERDICT",
-        7,
-        8,
-        text=lambda pair: pair.verdict,
+        "verdict", "VERDICT", 7, 8, text=lambda pair: pair.verdict,
         about="slower, faster, tied, unclear",
     ),
     Field(
-        "because",
-        "BECAUSE",
-        16,
-        90,
-        drop=3,
-        text=lambda pair: plain(pair.reason),
+        "because", "BECAUSE", 16, 90, drop=3, text=lambda pair: plain(pair.reason),
         about="why the verdict is that",
     ),
-)
+)  # fmt: skip
 """What both have, as a terminal shows it."""
 _MARKDOWN: tuple[Field[Pair], ...] = (
     Field("tuning", "TUNING", text=lambda pair: _name(pair.b)),
@@ -175,22 +148,24 @@ ALONE: tuple[Field[Standpoint], ...] = (
 
 def text(comparison: Comparison) -> str:
     """Tables of what is common and of what is not, then the totals."""
-    blocks = [_names(comparison)]
-    if pairs := pairs_shown(comparison):
-        blocks.append(text_table(PAIRS, pairs))
-    for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
-        if points:
-            blocks.append(f"only in {label}\n{text_table(ALONE, points)}")
-    return "\n\n".join([*blocks, "\n".join(summary(comparison))])
+    pairs = pairs_shown(comparison)
+    common = text_table(PAIRS, pairs) if pairs else ""
+    alone = (text_table(ALONE, side) for side in (comparison.only_a, comparison.only_b) if side)
+    return _blocks(comparison, common, alone, summary(comparison))
+
+
+def _blocks(
+    of: Comparison | TableComparison, common: str, alone: Iterable[str], totals: Iterable[str]
+) -> str:
+    labels = [label for label, side in (("A", of.only_a), ("B", of.only_b)) if side]
+    blocks = [f"A  {plain(of.a)}\nB  {plain(of.b)}", *filter(None, [common])]
+    blocks += [f"only in {label}\n{side}" for label, side in zip(labels, alone, strict=True)]
+    return "\n\n".join([*blocks, "\n".join(totals)])
 
 
 def pairs_shown(comparison: Comparison) -> list[Pair]:
     """The pairs that get a line: one and the same tuning says nothing of then and now."""
     return [pair for pair in comparison.common if not pair.same_tuning]
-
-
-def _names(comparison: Comparison) -> str:
-    return f"A  {plain(comparison.a)}\nB  {plain(comparison.b)}"
 
 
 def summary(comparison: Comparison) -> list[str]:
@@ -220,8 +195,8 @@ def summary(comparison: Comparison) -> list[str]:
     took = [
         _took(*part)
         for part in (
-            ("A", totals.a_seconds, totals.a_untold),
-            ("B", totals.b_seconds, totals.b_untold),
+            ("A", totals.a_seconds, totals.a_unknown),
+            ("B", totals.b_seconds, totals.b_unknown),
         )
     ]
     if any(took):
@@ -251,15 +226,19 @@ def _sums(comparison: Comparison) -> list[str]:
         return ["nothing comparable, no total"]
     if not totals.a_ms:
         return ["every verdict is unclear: no total, and whether time was lost is not known"]
-    change = fmt.signed(totals.b_ms / totals.a_ms - 1)
+    change = fmt.signed(totals.b_ms / totals.a_ms - 1, totals.error)
     sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change})"
     rest = (
         f", without {unclear:,} of {len(comparison.common):,} that are unclear" if unclear else ""
     )
     sums_ = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
-    known = [f"{fmt.duration(ms)} {what}" for what, ms in sums_ if ms]
+    parts = [f"{fmt.duration(ms)} {what}" for what, ms in sums_ if ms]
     same = "of these nothing is slower or faster" if unclear else "nothing is slower or faster"
-    return [f"weighted by call count: {sums}{rest}", ", ".join(known) or same]
+    decided = [pair for pair in comparison.common if pair.verdict != "unclear"]
+    single = sum("measured" not in (pair.a.basis, pair.b.basis) for pair in decided)
+    partly = ", partly" if single < len(decided) else ""
+    how = f"{partly} by single times" if single else ""
+    return [f"weighted by call count: {sums}{rest}", (", ".join(parts) or same) + how]
 
 
 def _took(name: str, seconds: float, untold: int) -> str:
@@ -271,27 +250,29 @@ def _took(name: str, seconds: float, untold: int) -> str:
 
 
 def _noise_text(band: float, choices: int) -> str:
-    known = (
+    given = (
         counted(choices, "choice of both was", "choices of both were") + " compared"
         if choices
         else "the default"
     )
     tie = fmt.percent(stats.TIE_BAND)
     return (
-        f"single timings are tied up to {tie} apart and unclear up to {fmt.percent(band)} ({known})"
+        f"single timings are tied up to {tie} apart and unclear up to {fmt.percent(band)} ({given})"
     )
 
 
 def markdown(comparison: Comparison) -> str:
     """The same for a pull request: one table, the rest in lines below it."""
-    lines = [f"A is {code_span(comparison.a)}, B is {code_span(comparison.b)}.", ""]
-    if pairs := pairs_shown(comparison):
-        lines += markdown_table(_MARKDOWN, pairs)
-        lines.append("")
-    lines += [f"- {line}" for line in summary(comparison)]
+    pairs = pairs_shown(comparison)
+    items = summary(comparison)
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
-        lines += [f"- only in {label}: {_name(point)}, {time_text(point)}" for point in points]
-    return "\n".join(lines)
+        items += [f"only in {label}: {_name(point)}, {time_text(point)}" for point in points]
+    return _markdown(comparison, markdown_table(_MARKDOWN, pairs) if pairs else [], items)
+
+
+def _markdown(of: Comparison | TableComparison, common: Sequence[str], items: Iterable[str]) -> str:
+    head = [f"A is {code_span(of.a)}, B is {code_span(of.b)}.", "", *common]
+    return "\n".join([*head, *([""] if common else []), *(f"- {item}" for item in items)])
 
 
 def regression_lines(pairs: Iterable[Pair]) -> list[str]:
@@ -372,7 +353,7 @@ class ComparisonTotalsJson(JsonObject):
     b_tuning_untold: int
 
 
-class ComparisonJson(JsonObject):
+class ComparisonJson(Document, tag="rocm-tui/compare/1"):
     a: str
     b: str
     common: list[PairJson]
@@ -398,14 +379,14 @@ class ComparisonJson(JsonObject):
                 totals,
                 a_tuning_seconds=totals.a_seconds,
                 b_tuning_seconds=totals.b_seconds,
-                a_tuning_untold=totals.a_untold,
-                b_tuning_untold=totals.b_untold,
+                a_tuning_untold=totals.a_unknown,
+                b_tuning_untold=totals.b_unknown,
             ),
         )
 
 
 NO_SOLUTION = "not tuned"
-NO_TIMES = "no times to compare: these tables tell none"
+NO_TIMES = "no times to compare: these tables have none"
 
 
 def change(a: str, b: str) -> str:
@@ -425,7 +406,7 @@ def change(a: str, b: str) -> str:
 def _apart(a: str, b: str) -> tuple[str, str]:
     """Two names without the words that both begin and end with, but for the very first."""
     ours, theirs = _WORDS.findall(a), _WORDS.findall(b)
-    same = [one == other for one, other in zip(ours, theirs, strict=False)]
+    same = [mine == other for mine, other in zip(ours, theirs, strict=False)]
     begin = (same.index(False) if False in same else len(same)) if same else 0
     if begin < 2:
         return a, b
@@ -450,7 +431,7 @@ _SOLUTION: Field[Row] = Field(
 )  # fmt: skip
 _TIME: Field[Row] = Field(
     "time", "TIME", right=True, text=lambda row: fmt.duration(entry_ms(row)),
-    about="how long it took there, as the table tells",
+    about="the time in the table, measured elsewhere",
 )  # fmt: skip
 _CHANGE: Field[SameKey] = Field(
     "change", "A → B", name="A → B",
@@ -460,7 +441,9 @@ _CHANGE: Field[SameKey] = Field(
 _TABLE_TIMES: tuple[Field[SameKey], ...] = (
     Field("a", "A", right=True, name="A", text=lambda same: fmt.duration(entry_ms(same.a))),
     Field("b", "B", right=True, name="B", text=lambda same: fmt.duration(entry_ms(same.b))),
-    Field("ratio", "B/A", right=True, name="B/A", text=lambda same: fmt.factor(same.ratio)),
+    Field(
+        "ratio", "B/A", right=True, name="B/A", text=lambda same: fmt.factor(same.ratio, same.error)
+    ),
 )
 
 
@@ -470,7 +453,7 @@ ENTRY: tuple[Column, ...] = (_DEVICE, _SOLUTION, _TIME)
 
 
 def _fields(pairs: Sequence[SameKey]) -> tuple[Field[SameKey], ...]:
-    """No columns of times where no table tells one."""
+    """Leave out the columns of times if no table has one."""
     timed = any(entry_ms(row) is not None for same in pairs for row in (same.a, same.b))
     return (*fields_of(PROBLEM, lambda same: same.b), *(_TABLE_TIMES if timed else ()), _CHANGE)
 
@@ -484,25 +467,22 @@ def _alone(rows: Sequence[Row]) -> tuple[Field[Row], ...]:
 
 def tables_text(comparison: TableComparison) -> str:
     """Keys with another solution, what one of them has alone, then all in numbers."""
-    blocks = [f"A  {plain(comparison.a)}\nB  {plain(comparison.b)}"]
-    if other := comparison.other:
-        blocks.append(f"other solutions\n{text_table(_fields(other), other)}")
-    for label, rows in (("A", comparison.only_a), ("B", comparison.only_b)):
-        if rows:
-            blocks.append(f"only in {label}\n{text_table(_alone(rows), rows)}")
-    return "\n\n".join([*blocks, "\n".join(tables_summary(comparison))])
+    other, alone = comparison.other, filter(None, (comparison.only_a, comparison.only_b))
+    common = f"other solutions\n{text_table(_fields(other), other)}" if other else ""
+    tables = (text_table(_alone(rows), rows) for rows in alone)
+    return _blocks(comparison, common, tables, tables_summary(comparison))
 
 
 def tables_summary(comparison: TableComparison) -> list[str]:
-    """All of it in sentences."""
+    """Return the totals in sentences."""
     common, other = len(comparison.common), len(comparison.other)
     lines = [_both(common, other)] if common else ["no key in both"]
     if comparison.only_a or comparison.only_b:
         lines.append(f"{len(comparison.only_a):,} only in A, {len(comparison.only_b):,} only in B")
     for name, twice in (("A", comparison.a_twice), ("B", comparison.b_twice)):
         if twice:
-            stand = noun(twice, "entry has a key that stands", "entries have a key that stands")
-            lines.append(f"{twice:,} {stand} in {name} before: the fastest, or the last, is taken")
+            what = noun(twice, "entry has a key that is", "entries have a key that is")
+            lines.append(f"{twice:,} {what} in {name} before: the fastest, or the last, is taken")
     if common:
         lines.append(_times(comparison))
     if devices := _devices(comparison):
@@ -521,11 +501,12 @@ def _times(comparison: TableComparison) -> str:
     ratios = comparison.ratios
     if not ratios:
         return NO_TIMES
-    told = f"B takes {fmt.factor(comparison.median)} of A's time"
+    error = max(same.error for same in comparison.common)
+    text = f"B takes {fmt.factor(comparison.median, error)} of A's time"
     if len(ratios) > 1:
-        told += f" at the median of {len(ratios):,}"
-        told += f", from {fmt.factor(min(ratios))} to {fmt.factor(max(ratios))}"
-    return f"{told}; as the tables tell, not measured here"
+        text += f" at the median of {len(ratios):,}"
+        text += f", from {fmt.factor(min(ratios), error)} to {fmt.factor(max(ratios), error)}"
+    return f"{text}; by the times in the tables, not measured here"
 
 
 def _devices(comparison: TableComparison) -> str:
@@ -537,15 +518,12 @@ def _devices(comparison: TableComparison) -> str:
 
 def tables_markdown(comparison: TableComparison) -> str:
     """The same for a pull request."""
-    lines = [f"A is {code_span(comparison.a)}, B is {code_span(comparison.b)}.", ""]
-    if other := comparison.other:
-        lines += [*markdown_table(_fields(other), other), ""]
-    lines += [f"- {line}" for line in tables_summary(comparison)]
+    other, items = comparison.other, tables_summary(comparison)
     for label, rows in (("A", comparison.only_a), ("B", comparison.only_b)):
         for row in rows:
             solved = code_span(_SOLUTION.text(row))
-            lines.append(f"- only in {label}: {code_span(problem_line(PROBLEM, row))}, {solved}")
-    return "\n".join(lines)
+            items.append(f"only in {label}: {code_span(problem_line(PROBLEM, row))}, {solved}")
+    return _markdown(comparison, markdown_table(_fields(other), other) if other else [], items)
 
 
 def slower_lines(comparison: TableComparison, per_cent: float) -> Iterable[str]:
@@ -598,7 +576,7 @@ class TableTotalsJson(JsonObject):
     b_twice: int
 
 
-class TableComparisonJson(JsonObject):
+class TableComparisonJson(Document, tag="rocm-tui/compare-tables/1"):
     """Times in milliseconds, ratios B over A."""
 
     a: str

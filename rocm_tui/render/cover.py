@@ -8,7 +8,7 @@ from pathlib import PurePath
 from backend.counted import counted, noun
 from rocm_tui.ingest import lookups
 from rocm_tui.ingest.lookups import UNTOLD, Lookup
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.table import SPARE, Field, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tables.coverage import ONCE, Coverage, Covered, TableAnswer, Verdict, times
@@ -17,52 +17,48 @@ _SHARED = "torch."
 
 
 def product(ask: Lookup) -> str:
-    """What was asked for, short: `M 64 N 1536 K 7168 int8`."""
-    told = {name: value.removeprefix(_SHARED) for name, value in ask.key}
+    """Return what was looked up, in short: `M 64 N 1536 K 7168 int8`."""
+    values = {name: value.removeprefix(_SHARED) for name, value in ask.key}
     if ask.tuner == lookups.AITER:
-        return _experts(told) if "token" in told else _gemm(told)
+        return _experts(values) if "token" in values else _gemm(values)
     if ask.tuner == lookups.HIPBLASLT:
-        sizes = "×".join(told.get(name, "?") for name in "mnk")
-        batch = told.get("batch_count", "1")
-        types = dict.fromkeys(told[name] for name in ("a_type", "c_type") if name in told)
-        words = (told["transA"] + told["transB"], sizes, *types)
+        sizes = "×".join(values.get(name, "?") for name in "mnk")
+        batch = values.get("batch_count", "1")
+        types = dict.fromkeys(values[name] for name in ("a_type", "c_type") if name in values)
+        words = (values["transA"] + values["transB"], sizes, *types)
         return " ".join(words) + ("" if batch == "1" else f" batch {batch}")
     if ask.tuner == lookups.MOE:
-        named = [f"{name} {told[name]}" for name in "ENK" if name in told]
-        rest = [value for name, value in told.items() if name not in "ENK"]
+        named = [f"{name} {values[name]}" for name in "ENK" if name in values]
+        rest = [value for name, value in values.items() if name not in "ENK"]
         return " ".join((*named, ask.device.name, *rest))
     if ask.tuner == lookups.INDUCTOR:
-        pairs = zip(told["shapes"].split(", "), told["strides"].split(", "), strict=True)
+        pairs = zip(values["shapes"].split(", "), values["strides"].split(", "), strict=True)
         shapes = (shape if steps.endswith("x1") else f"{shape}ᵀ" for shape, steps in pairs)
-        return f"{', '.join(shapes)} {told['dtype']}"
-    return next(iter(told.values()))
+        return f"{', '.join(shapes)} {values['dtype']}"
+    return next(iter(values.values()))
 
 
-def _gemm(told: dict[str, str]) -> str:
-    if not told.keys() >= {"M", "N", "K"}:
-        return " ".join(f"{name} {value}" for name, value in told.items())
-    parts = [f"{name} {told[name]}" for name in "BMNK" if name in told]
-    dtype, out = told.get("dtype", ""), told.get("outdtype", "")
-    types = [told.get("q_dtype_w", ""), dtype if out == dtype else f"{dtype}→{out}"]
-    flags = [name for name in ("bias", "scaleAB", "bpreshuffle") if told.get(name) == "True"]
+def _gemm(key: dict[str, str]) -> str:
+    if not key.keys() >= {"M", "N", "K"}:
+        return " ".join(f"{name} {value}" for name, value in key.items())
+    parts = [f"{name} {key[name]}" for name in "BMNK" if name in key]
+    dtype, out = key.get("dtype", ""), key.get("outdtype", "")
+    types = [key.get("q_dtype_w", ""), dtype if out == dtype else f"{dtype}→{out}"]
+    flags = [name for name in ("bias", "scaleAB", "bpreshuffle") if key.get(name) == "True"]
     return " ".join(part for part in (*parts, *types, *flags) if part)
 
 
-def _experts(told: dict[str, str]) -> str:
-    sizes = f"{told.get('model_dim', '?')}×{told.get('inter_dim', '?')}"
-    types = dict.fromkeys(told.get(name, "") for name in ("q_dtype_a", "q_dtype_w"))
-    quant = told.get("q_type", "").removeprefix("QuantType.")
-    of = f"E {told.get('expert', '?')} top {told.get('topk', '?')}"
-    return " ".join((f"{told['token']} tokens", of, sizes, *types, quant)).strip()
-
-
-def _op(row: Covered) -> str:
-    return "" if row.ask.tuner in (lookups.MOE, lookups.HIPBLASLT) else row.ask.op
+def _experts(key: dict[str, str]) -> str:
+    sizes = f"{key.get('model_dim', '?')}×{key.get('inter_dim', '?')}"
+    types = dict.fromkeys(key.get(name, "") for name in ("q_dtype_a", "q_dtype_w"))
+    quant = key.get("q_type", "").removeprefix("QuantType.")
+    of = f"E {key.get('expert', '?')} top {key.get('topk', '?')}"
+    return " ".join((f"{key['token']} tokens", of, sizes, *types, quant)).strip()
 
 
 _WORDS = {
     Verdict.MISSED: "missed",
-    Verdict.UNKNOWN: "not told",
+    Verdict.UNKNOWN: "unknown",
     Verdict.COVERED: "in tables",
     Verdict.FOUND: "found",
 }
@@ -84,9 +80,7 @@ def _where(row: Covered) -> str:
     return f"{place} ({hit.near})" if hit.near else place
 
 
-def _what(row: Covered) -> str:
-    """What ran instead; what a table has."""
-    return row.tally.way if row.hit is None else row.hit.solution
+_OF_ONE_OP = (lookups.MOE, lookups.HIPBLASLT)
 
 
 def _fields(all_times: int) -> tuple[Field[Covered], ...]:
@@ -94,33 +88,36 @@ def _fields(all_times: int) -> tuple[Field[Covered], ...]:
         Field(
             "verdict", "Outcome", text=lambda row: _WORDS[row.verdict],
             style=lambda row: _STYLES[row.verdict],
-            about="missed: no table has it; not told: the log does not say; in tables: a given "
+            about="missed: no table has it; unknown: the log does not say; in tables: a given "
             "table has it; found: the program found it",
         ),
         Field(
             "times", "Times", right=True, text=lambda row: fmt.narrow_count(row.tally.times),
-            about="How often it was asked for.",
+            about="How often it was looked up.",
         ),
         Field(
-            "share", "Share", right=True, drop=1, about="Of all that was asked for.",
+            "share", "Share", right=True, drop=1, about="Of all lookups.",
             text=lambda row: fmt.percent(row.tally.times / all_times),
         ),
         Field(
             "tuner", "Tuner", drop=SPARE + 2, about="Whose table.", text=lambda row: row.ask.tuner
         ),
-        Field("op", "Op", drop=SPARE + 1, least=10, about="In the tuner's words.", text=_op),
         Field(
-            "product", "Asked for", least=50, good=64, about="What it is looked up by.",
+            "op", "Op", drop=SPARE + 1, least=10, about="In the tuner's words.",
+            text=lambda row: "" if row.ask.tuner in _OF_ONE_OP else row.ask.op,
+        ),
+        Field(
+            "product", "Product", least=50, good=64, about="What it is looked up by.",
             text=lambda row: product(row.ask),
         ),
         Field(
             "time", "Time", right=True, drop=2,
-            about="Of the table's solution, where the table tells it.",
+            about="Of the table's solution, if the table has one.",
             text=lambda row: fmt.duration(row.hit.ms if row.hit else None),
         ),
         Field(
-            "way", "Ran", drop=SPARE + 2, text=_what,
-            about="What ran instead, or what the table has.",
+            "way", "Ran", drop=SPARE + 2, about="What ran instead, or what the table has.",
+            text=lambda row: row.tally.way if row.hit is None else row.hit.solution,
         ),
         Field(
             "where", "Table", drop=SPARE + 3, good=40, text=_where,
@@ -141,7 +138,7 @@ _EMPTY = ("", fmt.NONE)
 
 
 def cover_sum(coverage: Coverage) -> str:
-    """`asked for 412 products 1.20M times: 37 missed, 61.0 % of the times; 375 in the tables`."""
+    """`looked up 412 products 1.20M times: 37 missed, 61.0 % of the times; 375 in the tables`."""
     every = times(coverage.rows)
     parts = []
     for verdict in Verdict:
@@ -151,8 +148,8 @@ def cover_sum(coverage: Coverage) -> str:
             word = "in the given tables" if verdict is Verdict.COVERED else _WORDS[verdict]
             parts.append(f"{fmt.count(len(rows))} {word}, {share} of the times")
     often = f"{fmt.narrow_count(every)} {noun(every, 'time')}"
-    head = f"asked for {counted(len(coverage.rows), 'product')} {often}"
-    return f"{head}: {'; '.join(parts)}" if parts else "nothing was asked for"
+    head = f"looked up {counted(len(coverage.rows), 'product')} {often}"
+    return f"{head}: {'; '.join(parts)}" if parts else "nothing was looked up"
 
 
 def cover_notes(coverage: Coverage, tables: int) -> list[str]:
@@ -165,7 +162,7 @@ def cover_notes(coverage: Coverage, tables: int) -> list[str]:
         device = coverage.device
         if device == UNTOLD and any(row.ask.device == UNTOLD for row in coverage.rows):
             notes.append(
-                "the log does not tell the device: rows of any count (--device gfx942:304)"
+                "the log does not name the device: rows of any count (--device gfx942:304)"
             )
         elif device != UNTOLD:
             notes.append(f"looked up for {device}")
@@ -265,7 +262,7 @@ class WrittenJson(JsonObject):
     left_out: dict[str, int]
 
 
-class CoverJson(JsonObject):
+class CoverJson(Document, tag="rocm-tui/cover/1"):
     complete: bool
     products: int
     times: int
@@ -293,11 +290,11 @@ class CoverJson(JsonObject):
 
 
 _NAMED_BY = {
-    lookups.TUNABLEOP: "newer releases of PyTorch tell of what",
+    lookups.TUNABLEOP: "newer releases of PyTorch name it",
     lookups.HIPBLASLT: "with HIPBLASLT_LOG_MASK=40 it names each call, too",
     lookups.MIOPEN: "with MIOPEN_LOG_LEVEL=6 it names each problem that it looks for, too",
 }
-"""Who does not say of what, and what does."""
+"""How to get the names that a tuner's log leaves out."""
 TUNERS = {
     lookups.AITER: "AITER",
     lookups.MOE: "vLLM and SGLang",

@@ -1,4 +1,4 @@
-"""What is said of one tuning: the lines of the screen's pane, and all of `show`."""
+"""The details of one tuning: the lines of the screen's pane, and the output of `show`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import APART, Footprint, choices_text
 from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
-from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text, state_text
+from rocm_tui.render.pins import PIN_SIGNS, moment, proof_facts, state_text
 from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span, hanging, text_table
 from rocm_tui.render.tuned_tables import beside_text, entry_facts, entry_verdict
@@ -25,7 +25,7 @@ from rocm_tui.session.model import Row
 def title(row: Row) -> Line:
     """Op, sizes, types, device, id."""
     tuning = row.tuning
-    times = f" (tuned {row.occurrence:,} times)" if row.occurrence > 1 else ""
+    times = f" ({row.occurrence:,} times)" if row.occurrence > 1 else ""
     device = device_name(row) or tuning.device or row.device
     facts = [stats.dtype_of(tuning), device, f"id {row.id}{times}"]
     return (
@@ -39,7 +39,7 @@ _BY_SINGLE = " by single times, not measured"
 
 
 def row_verdict(row: Row) -> Line:
-    """`verdict` of a row; nothing is said before it is known whether its pin holds."""
+    """Return the `verdict` of a row; none before its pin was read."""
     if row.tuning.entry is not None:
         return entry_verdict(row.tuning)
     if row.awaits_pin:
@@ -49,7 +49,7 @@ def row_verdict(row: Row) -> Line:
 
 
 def device_lines(row: Row) -> list[Line]:
-    """What each device of a box uses and how long that takes; a line for each kernel."""
+    """Return a line for each kernel in use on the devices of a box, with its times."""
     lines: list[Line] = []
     for choice, devices in devices_by_kernel(row) if row.devices else ():
         where = device_ranges(device.tuning.device_index or 0 for device in devices)
@@ -77,16 +77,19 @@ def _device_time(row: Row) -> str:
 
 
 def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
-    """Who wins, by how much, and what it is worth. A tie is told as a tie, and what is made of
-    times that were taken once is no win. Where `own`, a pinned choice, is in use instead of the
-    winner, how that stands, and what the faster one would gain."""
+    """Return who wins, by how much, and what that saves. A tie is shown as a tie, and times that
+    were taken once name no winner. Where `own`, a pinned choice, is in use instead of the winner,
+    the line compares it with the winner."""
     best, lead = stats.winner(tuning), stats.lead(tuning)
+    error = stats.rounding(tuning, best, stats.nearest(tuning))
     if tuning.state == "running":
         return _progress(tuning, best)
     if tuning.state == "cut":
         return _cut(tuning, best)
     if best is None:
-        return ((" No choice has a time.", "warn"),)
+        if stats.single(tuning):
+            return ((" Not timed: Inductor had no other choice", ""),)
+        return ((" No choice has a time", "warn"),)
     spans: list[Span]
     if own is not None and own is not best:
         best, spans = own, _own_verdict(tuning, own, best)
@@ -97,23 +100,23 @@ def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
     elif (standing := stats.standing(tuning)) in ("tied", "unclear"):
         spans = [
             (" Tie" if standing == "tied" else " Unclear", "strong"),
-            (f": the best two are {fmt.percent(lead)} apart", ""),
+            (f": the best two are {fmt.percent(lead, error)} apart", ""),
         ]
-        spans.append((", less than single timings can tell", "dim"))
+        spans.append((", less than single timings resolve", "dim"))
     else:
-        ahead = fmt.once(fmt.percent(lead))
+        ahead = fmt.once(fmt.percent(lead, error))
         spans = [(f" {plain(best.label)} is {ahead} ahead", ""), (f" ·{_BY_SINGLE}", "dim")]
     spans += _against_aten(tuning, best)
     rate = stats.tflops(tuning, stats.time_ms(tuning, best))
     if rate is not None:
-        text = fmt.throughput(rate)
+        text = fmt.throughput(rate, stats.rounding(tuning, best))
         text = fmt.once(text) if stats.once(tuning, best) else text
         spans.append((f" · {text}", ""))
     return tuple(spans)
 
 
 def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
-    """How the pinned choice stands, which is in use though another won the tuning."""
+    """Compare the pinned choice, which is in use, with the choice that won the tuning."""
     spans: list[Span] = [(f" {plain(own.label)}", "strong"), (" is in use", "")]
     standing, lead = stats.standing(tuning, own), stats.lead(tuning, own)
     if standing == "clear":
@@ -128,7 +131,8 @@ def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
     if over is None:
         return spans
     single = stats.once(tuning, own, rival)
-    gain = fmt.once(fmt.factor(over)) if single else fmt.factor(over)
+    gain = fmt.factor(over, stats.rounding(tuning, own, rival))
+    gain = fmt.once(gain) if single else gain
     spans.append((f", {plain(rival.label)} would gain {gain}", "" if single else "warn"))
     ours, theirs = stats.time_ms(tuning, own), stats.time_ms(tuning, rival)
     if ours is not None and theirs is not None and ours > theirs:
@@ -138,7 +142,7 @@ def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
 
 
 def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
-    """What repeated measurement says of the winner, as `stats.standing` judges it."""
+    """Return the verdict of repeated measurement on the winner, by `stats.standing`."""
     measurement = tuning.measured
     assert measurement is not None
     name, standing = plain(best.label), stats.standing(tuning)
@@ -150,11 +154,11 @@ def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
         measured = stats.measured(tuning, best)
         by = fmt.percent(measured.ratio - 1) if measured else fmt.NONE
         return [
-            (f" {label(tuning, first.hash, first.name)} is really {by} faster", "warn"),
-            (f" than the winner {name}", ""),
+            (f" {label(tuning, first.hash, first.name)} is {by} faster", "warn"),
+            (f" than {name}, which is in use", ""),
         ]
     if standing == "unclear":
-        why = f": {counted(measurement.rounds, 'round')} could not tell the best apart"
+        why = f": {counted(measurement.rounds, 'round')} did not decide"
         own = stats.measured(tuning, best)
         if own is not None and own.verdict == "faster":
             why = ": by single times, a choice that was not measured may be as fast"
@@ -181,7 +185,7 @@ def _tied_with(tuning: Tuning, rivals: Sequence[MeasuredChoice]) -> str:
 
 
 def measured(tuning: Tuning) -> Line | None:
-    """How it was measured again, and what disturbed that; None where it was not."""
+    """Return how the tuning was measured, and what disturbed that; None where it was not."""
     measurement = tuning.measured
     if measurement is None:
         return None
@@ -197,11 +201,10 @@ def measured(tuning: Tuning) -> Line | None:
 
 
 def suspect(row: Row) -> Line | None:
-    """Why the times are not to be believed, and what to do about it."""
+    """Return why the times are not to be believed; None where nothing speaks against them."""
     if row.suspect is None:
         return None
-    key = "m measures it" if row.tuning.key is not None else "t tunes it again"
-    return ((" Suspect: ", "warn"), (plain(row.suspect), ""), (f" · {key}", "dim"))
+    return ((" Suspect: ", "warn"), (plain(row.suspect), ""))
 
 
 def _progress(tuning: Tuning, best: Choice | None) -> Line:
@@ -220,15 +223,12 @@ def _progress(tuning: Tuning, best: Choice | None) -> Line:
 
 
 def _cut(tuning: Tuning, best: Choice | None) -> Line:
-    """What is known of a tuning whose end was never read: not who won."""
+    """Describe a tuning whose end was never read: its winner is unknown."""
     timed, total = len(stats.ranked(tuning)), stats.tried(tuning)
     of = f" of {total:,}" if total > timed else ""
     spans: list[Span] = [
         (" Cut off", "warn"),
-        (
-            f": {timed:,}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen",
-            "",
-        ),
+        (f": {timed:,}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen", ""),
     ]
     if best is not None:
         spans.append((f" · best of them {time_text(tuning, best)} {plain(best.label)}", ""))
@@ -248,7 +248,7 @@ def _against_aten(tuning: Tuning, best: Choice) -> list[Span]:
     if gain is None or saved is None or rival is None:
         return []
     if rival is best:
-        return [(" · ATen itself wins", "")] if stats.standing(tuning, best) == "clear" else []
+        return [(" · it is ATen's", "")] if stats.standing(tuning, best) == "clear" else []
     standing = stats.versus(tuning, best, rival)
     if standing == "slower":
         said_before = (
@@ -257,14 +257,16 @@ def _against_aten(tuning: Tuning, best: Choice) -> list[Span]:
         return [] if said_before else [(" · slower than ATen", "warn")]
     if standing == "ahead":
         mark = fmt.SUSPECT if rival.shared else fmt.ONCE
-        return [(f" · {fmt.once(fmt.factor(gain), mark)} ATen", "")]
+        return [
+            (f" · {fmt.once(fmt.factor(gain, stats.rounding(tuning, best, rival)), mark)} ATen", "")
+        ]
     if standing != "clear":
         return [(_NOT_FASTER.get(standing or "", ""), "")] if standing else []
     return [(f" · {fmt.factor(gain)} ATen, saves {fmt.duration(saved)} a call", "")]
 
 
 def cost(tuning: Tuning) -> Line:
-    """What the tuning took and where it was seen."""
+    """Return what the tuning cost and where it was seen."""
     failed = sum(choice.failed for choice in tuning.choices)
     count = stats.tried(tuning)
     number = counted(count, "choice") if tuning.num_choices is not None else None
@@ -279,7 +281,8 @@ def cost(tuning: Tuning) -> Line:
         if value is not None and value >= 0.05
     ]
     facts += [", ".join(spent)] if spent else []
-    facts += [f"rank {tuning.rank}"] if tuning.rank is not None else []
+    process = tuning.process if tuning.rank is None else f"rank {tuning.rank}"
+    facts += [process] if process else []
     facts += [f"precision {tuning.precision}"] if tuning.precision else []
     facts += [selection_text(tuning)] if tuning.selected_by not in (None, "timing") else []
     facts += [_source(tuning.sources)] if tuning.sources else []
@@ -288,7 +291,7 @@ def cost(tuning: Tuning) -> Line:
 
 
 def selection_text(tuning: Tuning) -> str:
-    """Why its choice was selected."""
+    """Return why its choice was selected."""
     if tuning.selected_by == "alone":
         return f"chosen alone: {tuning.apart}"
     if tuning.selected_by == "rank" and tuning.decided == tuning.rank:
@@ -313,18 +316,17 @@ def _source(sources: Sequence[str]) -> str:
 
 
 def pin_line(row: Row) -> Line | None:
-    """What is pinned, in which state, by whom; None where nothing is."""
+    """Return which choice is pinned, in which state and by whom; None without a pin."""
     if row.pin is None:
         return None
     pin, state, own = row.pin.pin, row.pin.state, pinned_choice(row)
     sign = PIN_SIGNS[state]
-    made = moment(pin.when) if pin.when else ""
     facts = [
+        *proof_facts(row.pin),
         row.pin.detail,
-        proof_text(row.pin),
         pin.note,
         f"by {pin.who}" if pin.who else "",
-        made,
+        moment(pin.when) if pin.when else "",
     ]
     facts += [f"applied again {counted(pin.drifts, 'time')}"] if pin.drifts else []
     return (
@@ -336,7 +338,7 @@ def pin_line(row: Row) -> Line | None:
 
 
 def takes(choice: Choice | None, footprints: Mapping[str, Footprint]) -> Line:
-    """What the kernel of this choice takes, in full; blank where nobody can know it."""
+    """Return which resources the kernel of this choice uses; blank where they are unknown."""
     footprint = footprints.get(choice.hash or "") if choice else None
     return ((f" {plain(footprint.sentence)}", "dim"),) if footprint else ()
 
@@ -345,12 +347,13 @@ def takes(choice: Choice | None, footprints: Mapping[str, Footprint]) -> Line:
 
 
 def tuning_facts(row: Row) -> list[tuple[str, str]]:
-    """What `show` says above the choices: name and value of each known fact."""
+    """Return name and value of each fact that `show` prints above the choices."""
     tuning, own = row.tuning, in_use(row)
     throughput = stats.tflops(tuning, stats.time_ms(tuning, own))
-    rate = fmt.throughput(throughput)
-    known = [
-        ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
+    rate = fmt.throughput(throughput, stats.rounding(tuning, own))
+    again = f", number {row.occurrence:,} with this id" if row.occurrence > 1 else ""
+    facts = [
+        ("tuning", f"{row.id}{again}, {tuning.state}"),
         ("kernel" if is_kernel(tuning.op) else "operands", stats.all_sizes(tuning)),
         *entry_facts(tuning),
         ("launched", tuning.kernel),
@@ -360,10 +363,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("device", device_name(row) or tuning.device or row.device),
         ("precision", tuning.precision or ""),
         *([] if tuning.entry else [("in use", _in_use(row)), ("fastest", _fastest(row))]),
-        (
-            "throughput",
-            (fmt.once(rate) if stats.once(tuning, own) else rate) if throughput else "",
-        ),
+        ("throughput", (fmt.once(rate) if stats.once(tuning, own) else rate) if throughput else ""),
         ("saved", _saved(tuning, own)),
         ("suspect", row.suspect or ""),
         ("spent", _spent(row)),
@@ -373,7 +373,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("sources", ", ".join(plain(source) for source in tuning.sources)),
     ]
     several = _OF_ONE if row.devices else ()
-    return [(name, plain(value)) for name, value in known if value and name not in several]
+    return [(name, plain(value)) for name, value in facts if value and name not in several]
 
 
 _OF_ONE = ("in use", "fastest", "throughput", "saved", "suspect", "spent", "rank")
@@ -381,7 +381,7 @@ _OF_ONE = ("in use", "fastest", "throughput", "saved", "suspect", "spent", "rank
 
 
 def _saved(tuning: Tuning, own: Choice | None) -> str:
-    """By what is in use; nothing where that is not known to be faster than ATen."""
+    """Return what the choice in use saves; empty where it is not known to beat ATen."""
     rival, saved = stats.aten(tuning), stats.saved_ms(tuning, own)
     if (
         own is None
@@ -397,35 +397,36 @@ def _saved(tuning: Tuning, own: Choice | None) -> str:
 
 
 def _in_use(row: Row) -> str:
-    """Where that is not the fastest."""
+    """Return the choice in use where it is not the fastest."""
     own = in_use(row)
     if own is None or own is stats.winner(row.tuning):
         return ""
     if row.pin is not None:
         return f"{own.label}, pinned, {time_text(row.tuning, own)}"
     if stats.winner(row.tuning) is None:
-        return f"{own.label}; nothing tells its time, nor its rivals"
-    return f"{own.label}, which its file names, {time_text(row.tuning, own)}"
+        return f"{own.label}; its time and its rivals are unknown"
+    why = "by the cache's present times" if row.taken else "which its file names"
+    return f"{own.label}, {why}, {time_text(row.tuning, own)}"
 
 
 def _fastest(row: Row) -> str:
     tuning = row.tuning
     best, standing = stats.winner(tuning), stats.standing(tuning)
     if best is None or standing is None:
-        known = best or (None if in_use(row) else stats.chosen(tuning))
-        return known.label if known else ""
-    lead = stats.lead(tuning)
+        only = best or (None if in_use(row) else stats.chosen(tuning))
+        return only.label if only else ""
+    lead, error = stats.lead(tuning), stats.rounding(tuning, best, stats.nearest(tuning))
     if standing == "tied":
-        return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"
+        return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0), error)} apart)"
     if standing == "unclear" and tuning.measured is None:
-        apart = f"{fmt.percent(lead)} apart, less than single timings can tell"
+        apart = f"{fmt.percent(lead, error)} apart, less than single timings resolve"
         return f"{best.label}, unclear whether it is the fastest ({apart})"
     if standing == "unclear":
         return f"{best.label}, unclear whether it is the fastest"
     if standing == "slower":
-        return f"{best.label}, beaten when measured again"
+        return f"{best.label} by single timings; another is faster when measured"
     if standing == "ahead":
-        return f"{best.label}, {fmt.once(fmt.percent(lead))} ahead{_BY_SINGLE}"
+        return f"{best.label}, {fmt.once(fmt.percent(lead, error))} ahead{_BY_SINGLE}"
     return f"{best.label}, {fmt.percent(lead)} ahead"
 
 
@@ -443,9 +444,11 @@ def _spent(row: Row) -> str:
     return ", ".join(parts)
 
 
-def show_text(row: Row, only: Choice | None = None) -> str:
-    """What `show` prints: the facts, then every choice, or `only` that one."""
-    lines = [hanging(f"{name:<11}", value) for name, value in tuning_facts(row)]
+def show_text(row: Row, only: Choice | None = None, modes: str = "") -> str:
+    """Return what `show` prints: the facts, then every choice, or `only` that choice. `modes` are
+    those of its session (`modes_text`)."""
+    facts = [*tuning_facts(row), *([("modes", modes)] if modes else [])]
+    lines = [hanging(f"{name:<11}", value) for name, value in facts]
     if row.devices and only is None:
         lines += ["", text_table(DEVICE_LINES, row.devices)]
         lines += [f"\n{device_name(device)}\n{choices_text(device)}" for device in row.devices]

@@ -1,4 +1,4 @@
-"""The strip of devices: one cell a device, as wide as there is room for.
+"""The strip of devices: one cell a device, as wide as the screen allows.
 
 A bar is the share of the time that a device is busy, and nothing else.
 """
@@ -28,7 +28,7 @@ def lines(devices: Sequence[DeviceReading], width: int, height: int) -> list[Lin
     each = (width - 1 - _GAP * (across - 1)) // across
     hidden = max(0, len(devices) - rows * across)
     seen = devices[: rows * across - (hidden > 0)]
-    cells = [cell(one, each) for one in seen]
+    cells = [cell(reading, each) for reading in seen]
     if hidden:
         cells.append((_more(devices[len(seen) :], each),))
     down = -(-len(cells) // across)
@@ -38,8 +38,8 @@ def lines(devices: Sequence[DeviceReading], width: int, height: int) -> list[Lin
 def _row(cells: Sequence[Line], each: int, width: int) -> Line:
     """Filled to the end: of lines as wide as each other only what differs is painted."""
     spans: list[Span] = [(" ", "")]
-    for one in cells:
-        spans += [*one, (" " * (each - _cells(one) + _GAP), "")]
+    for cell_ in cells:
+        spans += [*cell_, (" " * (each - _cells(cell_) + _GAP), "")]
     last = spans.pop()[0]
     return (*spans, (last[: width - _cells(spans)].ljust(width - _cells(spans)), ""))
 
@@ -49,34 +49,34 @@ def _cells(spans: Sequence[Span]) -> int:
 
 
 def _more(rest: Sequence[DeviceReading], each: int) -> Span:
-    busy = [one.busy for one in rest if one.busy is not None]
+    busy = [other.busy for other in rest if other.busy is not None]
     most = f", up to {max(busy):.0f} % busy" if busy else ""
     return shorten(f"… {len(rest)} more{most}", each), "dim"
 
 
-def cell(one: DeviceReading, width: int) -> Line:
+def cell(reading: DeviceReading, width: int) -> Line:
     """A device, in exactly or less than `width` cells."""
-    label = f"{plain(one.label, 4):>2}"
+    label = f"{plain(reading.label, 4):>2}"
     head: Span = (f"{label}  ", "dim")
-    if one.why:
-        return head, (f"{NONE} ", ""), (shorten(plain(one.why), width - 6), "warn")
+    if reading.why:
+        return head, (f"{NONE} ", ""), (shorten(plain(reading.why), width - 6), "warn")
     narrow = width < 50
     bar = 6 if narrow else 10
-    hot, capped = "too hot" in one.throttled, bool(one.throttled)
+    hot, capped = "too hot" in reading.throttled, bool(reading.throttled)
     spans: list[Span] = [
         (f"{label}! ", "warn") if capped else head,
-        *_bar(one.busy, bar),
-        (f"{_number(one.busy, 4)}%", ""),
-        (_memory(one, narrow), ""),
-        (f"{_number(one.power, 5)} W", "warn" if capped and not hot else ""),
-        (f"{_number(one.temperature, 4)}{'°' if narrow else ' °C'}", "warn" if hot else ""),
+        *_bar(reading.busy, bar),
+        (f"{_number(reading.busy, 4)}%", ""),
+        (_memory(reading, narrow), ""),
+        (f"{_number(reading.power, 5)} W", "warn" if capped and not hot else ""),
+        (f"{_number(reading.temperature, 4)}{'°' if narrow else ' °C'}", "warn" if hot else ""),
     ]
     left = width - _cells(spans)
-    said = ", ".join(one.throttled)
+    said = ", ".join(reading.throttled)
     more: tuple[Span, ...] = (
-        (f"{_number(one.clock, 6)} MHz", ""),
+        (f"{_number(reading.clock, 6)} MHz", ""),
         (f"  {plain(said, 40)}" if said else "", "warn"),
-        (f"  {plain(one.name, 40)}" if one.name else "", "dim"),
+        (f"  {plain(reading.name, 40)}" if reading.name else "", "dim"),
     )
     for span in more:
         if len(span[0]) <= left:
@@ -95,9 +95,9 @@ def _number(value: float | None, width: int) -> str:
     return (NONE if value is None else f"{value:.0f}").rjust(width)
 
 
-def _memory(one: DeviceReading, narrow: bool) -> str:
+def _memory(reading: DeviceReading, narrow: bool) -> str:
     """`142/192G`, or with its unit written out."""
-    text = memory(one)
+    text = memory(reading)
     if text is None:
         return NONE.rjust(10 if narrow else 14)
     return f"{text}G".rjust(10) if narrow else f"{text} GiB".rjust(14)

@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.formats.tuned_table import choice_of, choices_of
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.table import Field, Line, Span, filled, folded
-from rocm_tui.render.tuned_tables import ASKED, NAMES, UNTOLD, several_text
+from rocm_tui.render.tuned_tables import ASKED, NAMES, UNTIMED, several_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.stats import asked_sizes
 from rocm_tui.tables.collection import TableRow
@@ -29,7 +29,7 @@ MARKS: dict[Level, tuple[str, str]] = {
 
 def findings_text(linted: Linted) -> str:
     """A line a finding, and one of all: `FILE:LINE: LEVEL: WHAT; WHAT TO DO [RULE]`."""
-    return "\n".join((*map(finding_text, linted.found), _summary(linted)))
+    return "\n".join((*map(finding_text, linted.findings), _summary(linted)))
 
 
 def finding_text(finding: Finding) -> str:
@@ -45,7 +45,7 @@ def counts_text(counts: Mapping[Level, int]) -> str:
 
 
 def _summary(linted: Linted) -> str:
-    said = counts_text(Counter(one.level for one in linted.found))
+    said = counts_text(Counter(finding.level for finding in linted.findings))
     checked = f"{counted(linted.tables, 'table')}, {counted(linted.rows, 'row')}"
     device = f"for {linted.device}" if linted.device else "for no device (name one with --device)"
     return f"{checked}, checked {device}: {said}"
@@ -61,7 +61,7 @@ class FindingJson(JsonObject):
     todo: str
 
 
-class LintJson(JsonObject):
+class LintJson(Document, tag="rocm-tui/lint/1"):
     device: str | None
     tables: int
     rows: int
@@ -75,7 +75,7 @@ class LintJson(JsonObject):
             device=str(linted.device) if linted.device else None,
             findings=[
                 fill(FindingJson, finding, file=finding.path, what=finding.text)
-                for finding in linted.found
+                for finding in linted.findings
             ],
         )
 
@@ -106,19 +106,19 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "solidx": ("", "its number in the library that was built"),
     "solution_index": ("", "its number in the library that was built"),
     "soulution_index": ("", "its number in the library that was built"),
-    "splitK": ("", "K in so many parts; of CK and ASM as their kernels count"),
-    "ksplit": ("", "K in so many parts"),
+    "splitK": ("", "parts that K is split into; CK and ASM count their own way"),
+    "ksplit": ("", "parts that K is split into"),
     "block_m": ("tokens", "of an expert's block"),
     "run_1stage": ("", "1: one kernel does both stages"),
     "xbf16": ("", "1: the activations stay bf16"),
     "_tag": ("", "who made it; the loader does not compare it"),
     "num_warps": ("", "warps, or waves, of a block"),
     "num_stages": ("", "of the loop's pipeline"),
-    "waves_per_eu": ("", "waves asked for on a SIMD; 0 leaves it to the compiler"),
+    "waves_per_eu": ("", "waves requested on a SIMD; 0 leaves it to the compiler"),
     "matrix_instr_nonkdim": ("", "M and N of the matrix instruction"),
     "kpack": ("", "elements of K that are packed"),
 }  # fmt: skip
-"""Units and meanings of columns, as far as their makers tell."""
+"""Units and meanings of columns, as far as their makers document them."""
 _TIMES = frozenset(("us", "us1", "us2"))
 
 
@@ -134,7 +134,7 @@ def finding_line(finding: Finding) -> Line:
 
 
 def column_texts(shelved: TableRow) -> Iterator[tuple[str, str, str]]:
-    """Name, value with its unit, and meaning of each column that is told beside the key."""
+    """Return the name, value with unit, and meaning of each column besides the key."""
     entry = shelved.entry
     for name, value in entry.extra:
         unit, meaning = MEANINGS.get(name, ("", ""))
@@ -150,7 +150,7 @@ def columns_text(shelved: TableRow) -> str:
     if not columns:
         return ""
     lines = ("".join(text for text, _ in line).rstrip() for line in _table(columns))
-    return "\n".join(("what its row tells besides:", *(f" {line}" for line in lines)))
+    return "\n".join(("further columns of its row:", *(f" {line}" for line in lines)))
 
 
 def _micro(value: str) -> str:
@@ -163,13 +163,13 @@ def _micro(value: str) -> str:
 
 
 def entry_lines(shelved: TableRow, width: int, height: int) -> list[Line]:
-    """In so many lines: what is wrong first, then what it is. Meanings stand there where they have
-    a line each."""
+    """Fit the facts into this many lines, findings first. Meanings are added if each fact has a
+    line."""
     entry = shelved.entry
     choices = choices_of(entry)
     several = several_text(len(choices)) if entry.ms is None else ""
     solution = several or (plain(choices[0].label) if choices else ASKED)
-    time = UNTOLD if entry.ms is None else fmt.duration(entry.ms)
+    time = UNTIMED if entry.ms is None else fmt.duration(entry.ms)
     facts = (str(entry.device), shelved.place)
     head: Line = (
         (f" {plain(entry.op)}", "title"),
@@ -178,7 +178,7 @@ def entry_lines(shelved: TableRow, width: int, height: int) -> list[Line]:
     solved = f"  {time}" if choices and not several else ""
     said: list[Line] = [
         ((f" {solution}", "strong"), (solved, "")),
-        *map(finding_line, shelved.found),
+        *map(finding_line, shelved.findings),
     ]
     key = [(plain(name), plain(value)) for name, value in entry.key]
     lines = [filled(head, width), *(part for line in said for part in folded(line, width))]
@@ -242,32 +242,27 @@ def solution_text(shelved: TableRow) -> str:
     return plain(choice_of(shelved.entry).label)
 
 
-def time_text(shelved: TableRow) -> str:
-    """Empty where none is told."""
-    return "" if shelved.entry.ms is None else fmt.duration(shelved.entry.ms)
-
-
 def lint_text(shelved: TableRow) -> str:
-    """The sign of the worst that was found of it, and by which rule; how many more."""
-    if not shelved.found:
+    """Return the sign and the rule of the worst finding, and how many more there are."""
+    if not shelved.findings:
         return ""
-    worst, more = shelved.found[0], len(shelved.found) - 1
+    worst, more = shelved.findings[0], len(shelved.findings) - 1
     return f"{MARKS[worst.level][0]} {worst.rule}" + (f" +{more}" if more else "")
 
 
 ENTRIES: tuple[Field[TableRow], ...] = (
     Field(
         "tuner", "TUNER", 5, 12, drop=7, style="dim",
-        text=lambda one: plain(NAMES.get(one.table.tuner, one.table.tuner)),
+        text=lambda row: plain(NAMES.get(row.table.tuner, row.table.tuner)),
         about="whose table it is",
     ),
     Field(
         "lint", "LINT", 4, 22, facts=True, text=lint_text,
-        style=lambda one: MARKS[one.found[0].level][1] if one.found else "",
+        style=lambda row: MARKS[row.findings[0].level][1] if row.findings else "",
         about="what lint found: ✗ an error, ! a warning, · a note; and by which rule",
     ),
     Field(
-        "op", "OP", 9, 30, drop=5, good=14, style="strong", text=lambda one: plain(one.entry.op),
+        "op", "OP", 9, 30, drop=5, good=20, style="strong", text=lambda row: plain(row.entry.op),
         about="what is tuned, in the tuner's words",
     ),
     Field(
@@ -276,20 +271,21 @@ ENTRIES: tuple[Field[TableRow], ...] = (
     ),
     Field(
         "solution", "SOLUTION", 14, 60, good=24, text=solution_text,
-        style=lambda one: "" if one.entry.solution else "dim",
-        about="what was taken; of several without a time, which of them is not told",
+        style=lambda row: "" if row.entry.solution else "dim",
+        about="what was taken; of several without a time it is unknown which",
     ),
     Field(
-        "time", "TIME", 8, 9, right=True, text=time_text,
-        about="how long it took, as the table tells it: another program timed it",
+        "time", "TIME", 8, 9, right=True,
+        text=lambda row: "" if row.entry.ms is None else fmt.duration(row.entry.ms),
+        about="the time in the table, taken by another program",
     ),
     Field(
         "device", "DEVICE", 6, 24, drop=6, style="dim",
-        text=lambda one: plain(str(one.entry.device)),
+        text=lambda row: plain(str(row.entry.device)),
         about="what it was tuned on: the arch, the compute units, or a name",
     ),
     Field(
-        "place", "PLACE", 8, 60, drop=4, good=12, style="dim", text=lambda one: plain(one.place),
+        "place", "PLACE", 8, 60, drop=4, good=16, style="dim", text=lambda row: plain(row.place),
         about="file and line",
     ),
 )  # fmt: skip

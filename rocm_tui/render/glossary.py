@@ -13,7 +13,7 @@ from rocm_tui.render import improve
 from rocm_tui.render.agree import DIFFERING
 from rocm_tui.render.choices import PANE, QUANTILES, RESOURCES, SHOWN, STEP
 from rocm_tui.render.compare import ALONE, CHANGES, ENTRY, PAIRS
-from rocm_tui.render.graphs import ARMS, GRAPH_TUNINGS, GRAPHS, KERNELS, SIDES
+from rocm_tui.render.graphs import ARMS, GRAPH_TUNINGS, GRAPHS, KERNELS, SIDES, TABLE_SIDES
 from rocm_tui.render.history import HISTORY
 from rocm_tui.render.measured import MEASURED, REPEATS
 from rocm_tui.render.pages import PAGES
@@ -24,7 +24,7 @@ from rocm_tui.session.query.fields import FIELDS
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GlossaryEntry:
     """A word as the screen shows it, as commands print it, and what it means."""
 
     title: str
@@ -37,7 +37,7 @@ class Group:
     """Entries that belong together."""
 
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[GlossaryEntry, ...]
 
 
 TERMS = {
@@ -57,18 +57,18 @@ TERMS = {
     "vs ATen": "ATen's time over that of what is in use: 1.25× is 1.25 times as fast",
     "lead": "how far the next choice lies behind what is in use, relative to it",
     "saved": "what a call, or a pass of the model, takes less than with ATen",
-    "tie": "two choices that cannot be told apart: 2 % for single numbers",
+    "tie": "two choices as fast as each other: within 2 % for single times",
     "~": "made of a time that was taken once: a first look, no verdict (m measures)",
-    "?, suspect": "made of one that is not to be believed: `show` says why (M measures all)",
-    "measured": "timed again and again in turn with its rivals, with an interval",
+    "?, suspect": "made of one that is not to be believed: `show` says why (a measures all)",
+    "measured": "timed many times, alternating with its rivals, with an interval",
     "layout": "of a product's factors: N lies by rows, T by columns, + with gaps between them",
     "bar": "how much slower than the best: a longer one is slower, to the scale above it",
     "hot, cold": "inputs that are in the caches when a kernel starts, or are not",
     "graph": "one compiled FX graph of a program",
-    "trial": "whole passes of a graph, with a choice in place and without it, in turn",
+    "trial": "whole passes of a graph, alternating with a choice in place and without",
     "share": "part of a program's time in compiled graphs, as far as that was seen",
-    "to gain": "part of it that a choice measured to be faster saves; until then all of it may be",
-    "missing backend": "asked for, and no choice of it could be used",
+    "to gain": "share that a choice measured to be faster saves; at most all until one is measured",
+    "missing backend": "requested, but none of its choices could be used",
     "roof": "what a device can do at best at that arithmetic intensity",
 }
 """Words used everywhere: on the screen, by commands, in JSON and in the documentation."""
@@ -76,10 +76,10 @@ STANDINGS = {
     "faster": "or fastest: its whole interval lies beyond the others'",
     "tied": "the difference is smaller than what matters, and that is known",
     "slower": "its whole interval lies behind the best",
-    "unclear": "more rounds or a quieter machine may tell",
-    "beaten": "in use, and a measurement found another to be faster: `beaten #2` by the second",
+    "unclear": "more rounds or a quieter machine may decide",
+    "beaten": "in use, and a measurement found another to be faster: `#2 wins` names the second",
     "apart": "under the same key, but no program is known that offers it beside these",
-    "failed": "did not compile or run; the reason stands beside it",
+    "failed": "did not compile or run; the reason is beside it",
 }
 TUNING_STATES = {
     "running": "choices are being timed: 3/14 are",
@@ -89,7 +89,7 @@ TUNING_STATES = {
 
 
 def groups() -> tuple[Group, ...]:
-    """All of it, in the order in which a reader meets it."""
+    """Return all groups, in the order in which a reader meets them."""
     return (
         _words("Terms", TERMS.items()),
         _words("Verdicts", STANDINGS.items()),
@@ -113,6 +113,7 @@ def groups() -> tuple[Group, ...]:
         _columns("A graph's kernels", KERNELS),
         _columns("Tried in a graph: trial", ARMS),
         _columns("Tried in a program: trial -- CMD", SIDES),
+        _columns("Tuned tables in a program: trial --table", TABLE_SIDES),
         _columns("Improved: improve", improve.GAINS),
         _columns("Pins that improve proposes", improve.PINS),
         _columns("Proved: prove", improve.PROOFS),
@@ -124,18 +125,20 @@ def groups() -> tuple[Group, ...]:
 
 def _filter_fields() -> Group:
     entries = ((f.name, f.name, f"{f.about}: {f.example}") for f in FIELDS)
-    return Group("Fields of a filter: / and ls --filter", tuple(Entry(*one) for one in entries))
+    return Group(
+        "Fields of a filter: / and ls --filter", tuple(GlossaryEntry(*entry) for entry in entries)
+    )
 
 
 def _words(title: str, words: Iterable[tuple[str, str]]) -> Group:
-    return Group(title, tuple(Entry(word, word, about) for word, about in words))
+    return Group(title, tuple(GlossaryEntry(word, word, about) for word, about in words))
 
 
 def _columns(title: str, columns: Iterable[Column]) -> Group:
-    """Those that have a title: a bar or a detail explains itself."""
+    """Return a group of the columns with a title: a bar or a detail explains itself."""
     return Group(title, tuple(_entry(column) for column in columns if column.title))
 
 
-def _entry(column: Column) -> Entry:
+def _entry(column: Column) -> GlossaryEntry:
     name = column.heading if isinstance(column, Field) else column.title.lower()
-    return Entry(column.title, name, column.about)
+    return GlossaryEntry(column.title, name, column.about)

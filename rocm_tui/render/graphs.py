@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -12,22 +13,25 @@ from msgspec import field
 from backend.counted import counted
 from backend.measure.trial import LEAST_PROCESSES, ArmStanding
 from backend.measure.verdict import MARGIN
-from backend.model.choice import Choice, Verdict
-from backend.model.graph import Arm, Graph, Swap, Trial, TrialArm
+from backend.model.choice import Verdict
+from backend.model.graph import Arm, Graph, Swap, Trial, TrialArm, options_of, swaps_of
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import KernelTime
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.measured import pinnable
 from rocm_tui.render.pins import moment
 from rocm_tui.render.shares import SIGNS
 from rocm_tui.render.table import Field, Line, hanging, text_table
+from rocm_tui.search.options import DEFAULT
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
 
 if TYPE_CHECKING:  # types only: what runs programs is not needed to draw a tuning
-    from rocm_tui.jobs.program import ProgramRun, ProgramTrial
+    from typing_extensions import Self
+
+    from rocm_tui.jobs.program import ProgramRun, ProgramTrial, TableUse
 
 
 def _captured(row: GraphRow) -> str:
@@ -82,11 +86,6 @@ GRAPHS: tuple[Field[GraphRow], ...] = (
 )  # fmt: skip
 
 
-def graphs_text(rows: Iterable[GraphRow]) -> str:
-    """What `graphs` prints."""
-    return text_table(GRAPHS, rows)
-
-
 def _problem(tuning: GraphTuning) -> str:
     row = tuning.row
     if row is None:
@@ -96,8 +95,8 @@ def _problem(tuning: GraphTuning) -> str:
 
 def _choice(tuning: GraphTuning) -> str:
     choices = tuning.row.tuning.choices if tuning.row else ()
-    known = next((choice.label for choice in choices if choice.hash == tuning.use.hash), None)
-    return known or tuning.use.hash or fmt.NONE
+    name = next((choice.label for choice in choices if choice.hash == tuning.use.hash), None)
+    return name or tuning.use.hash or fmt.NONE
 
 
 GRAPH_TUNINGS: tuple[Field[GraphTuning], ...] = (
@@ -119,7 +118,7 @@ GRAPH_TUNINGS: tuple[Field[GraphTuning], ...] = (
         "share", "SHARE", right=True,
         text=lambda tuning: fmt.NONE
         if tuning.share is None
-        else SIGNS[tuning.told] + fmt.percent(tuning.share),
+        else SIGNS[tuning.basis] + fmt.percent(tuning.share),
         about="of the graph's time; ~ by kernels alone",
     ),
 )  # fmt: skip
@@ -176,7 +175,7 @@ def _facts(row: GraphRow) -> Sequence[tuple[str, str]]:
     )
     kept = str(row.path) if row.path is not None else ""
     why = graph.uncaptured or ("its text was removed" if graph.captured else "not captured")
-    known = [
+    facts = [
         ("graph", f"{graph.id}, {graph.kind}"),
         ("title", graph.title),
         ("device", graph.device or ""),
@@ -186,7 +185,7 @@ def _facts(row: GraphRow) -> Sequence[tuple[str, str]]:
         ("share", f"{fmt.percent(row.share)} of that program's time in graphs"),
         ("text", kept or why),
     ]
-    return [(name, plain(value)) for name, value in known if value]
+    return [(name, plain(value)) for name, value in facts if value]
 
 
 class GraphTuningJson(JsonObject):
@@ -203,7 +202,7 @@ class GraphTuningJson(JsonObject):
 
     @classmethod
     def of(cls, tuning: GraphTuning) -> GraphTuningJson:
-        by = None if tuning.share is None else tuning.told
+        by = None if tuning.share is None else tuning.basis
         return fill(cls, tuning, tuning.use, id=tuning.use.key.id, share_by=by)
 
 
@@ -232,7 +231,7 @@ class GraphJson(JsonObject):
     trials: list[TrialJson]
 
     @classmethod
-    def of(cls, row: GraphRow) -> GraphJson:
+    def of(cls, row: GraphRow) -> Self:
         return fill(
             cls,
             row,
@@ -261,9 +260,8 @@ class ArmLine:
 
 
 def arm_label(arm: Arm) -> str:
-    """`triton_mm_4`; what takes several choices joins them by ` + `."""
-    names = [Choice(swap.name or None, swap.hash).label for swap in arm]
-    return plain(" + ".join(names)) if names else BASELINE
+    """`triton_mm_4`; what changes several things joins them by ` + `."""
+    return plain(" + ".join(change.label for change in arm)) if arm else BASELINE
 
 
 def arm_lines(trial: Trial) -> list[ArmLine]:
@@ -292,9 +290,7 @@ def interval(arm: TrialArm) -> str:
     """`−4.9 % to −3.9 %`: how much longer a pass takes than that of the baseline."""
     if arm.ratio_low is None or arm.ratio_high is None:
         return ""
-    if not isfinite(arm.ratio_high):
-        return "not known"
-    return f"{fmt.signed(arm.ratio_low - 1)} to {fmt.signed(arm.ratio_high - 1)}"
+    return fmt.signed_range(arm.ratio_low, arm.ratio_high)
 
 
 def output(arm: TrialArm) -> str:
@@ -347,11 +343,6 @@ ARMS: tuple[Field[ArmLine], ...] = (
 )  # fmt: skip
 
 
-def trial_text(trial: Trial) -> str:
-    """A line an arm."""
-    return text_table(ARMS, arm_lines(trial))
-
-
 def graph_title(graph: Graph) -> str:
     """`graph 1a2b3c4 (forward, Block.forward)`."""
     parts = [graph.kind, *([graph.title] if graph.title else [])]
@@ -366,10 +357,8 @@ def verdict_sentence(arm: TrialArm) -> str:
     if arm.ratio is None or arm.ratio_low is None or arm.ratio_high is None:
         return f"the graph was not timed with {name}"
     if arm.verdict in ("faster", "slower"):
-        ends = sorted((abs(arm.ratio_low - 1), abs(arm.ratio_high - 1)))
-        low, high = (fmt.percent(end).removesuffix(" %") for end in ends)
-        by = f"{fmt.percent(abs(arm.ratio - 1))} {arm.verdict}"
-        return f"the graph is {by} ({low} to {high} %) with {name}"
+        by = f"{fmt.change(arm.ratio, arm.verdict)} ({fmt.between(arm.ratio_low, arm.ratio_high)})"
+        return f"the graph is {by} with {name}"
     if arm.verdict == "tied":
         return f"the graph is as fast with {name}, within {MARGIN * 100:g} %"
     if not isfinite(arm.ratio_high):
@@ -415,8 +404,8 @@ def sentences(trial: Trial, tuning: Tuning | None = None) -> list[str]:
             )
     if any(arm.verdict == "unclear" and not arm.failed for arm in arms):
         texts.append(
-            "A larger --budget or a quieter machine may tell; a difference below "
-            f"{MARGIN * 100:g} % only --processes {LEAST_PROCESSES} or more."
+            "A larger --budget or a quieter machine may decide; a difference below "
+            f"{MARGIN * 100:g} % needs --processes {LEAST_PROCESSES} or more."
         )
     texts += [*trial.trouble, f"{counted(trial.rounds, 'round')} in {fmt.seconds(trial.seconds)}"]
     return [plain(text) for text in texts]
@@ -429,27 +418,22 @@ def kernel_alone(tuning: Tuning, arm: TrialArm) -> str:
     """What repeated measurement said of the arm's kernel alone against the one that Inductor takes,
     as the end of a sentence; empty where that is not known."""
     taken = stats.winner(tuning)
-    choice = next((c for c in tuning.choices for s in arm.swaps if c.hash == s.hash), None)
+    swaps = swaps_of(arm.swaps)
+    choice = next((c for c in tuning.choices for s in swaps if c.hash == s.hash), None)
     if taken is None or choice is None or choice.hash == taken.hash or len(arm.swaps) != 1:
         return ""
     ours, theirs = stats.measured(tuning, choice), stats.measured(tuning, taken)
     standing = stats.versus(tuning, choice, taken)
     if ours is None or theirs is None or standing is None:
         return ""
-    verdict = _ALONE[standing]
-    by = "" if verdict in ("as fast", "unclear") else f"{_apart(ours.ratio / theirs.ratio)} "
-    name = plain(taken.label)
-    text = f"; its kernel alone is {by}{verdict}" if verdict != "unclear" else ""
-    if not text:
-        return f"; alone, `measure` could not tell its kernel from {name}"
-    against = " than" if by else " as"
-    differ = verdict in ("faster", "slower") and arm.verdict in ("faster", "slower", "tied")
-    said = f"{text}{against} {name}, says `measure`"
+    verdict, name = _ALONE[standing], plain(taken.label)
+    if verdict == "unclear":
+        return f"; alone, `measure` found no clear difference from {name}"
+    by = f"{fmt.percent(abs(ours.ratio / theirs.ratio - 1))} {verdict} than"
+    said = f"; its kernel alone is {'as fast as' if verdict == 'as fast' else by} {name}"
+    said += ", says `measure`"
+    differ = verdict != "as fast" and arm.verdict in ("faster", "slower", "tied")
     return f"{said}: the graph is what counts" if differ and verdict != arm.verdict else said
-
-
-def _apart(ratio: float) -> str:
-    return fmt.percent(abs(ratio - 1))
 
 
 def best_arm(trial: Trial) -> TrialArm | None:
@@ -461,9 +445,48 @@ def best_arm(trial: Trial) -> TrialArm | None:
 def pin_command(trial: Trial, tuning: Tuning, id: str) -> str:
     """What to type to have the graph faster; empty where nothing is."""
     best = best_arm(trial)
-    if best is None or len(best.swaps) != 1:
+    if best is None or len(best.swaps) != 1 or not swaps_of(best.swaps):
         return ""
-    return f"rocm-tui pin {id} {plain(pinnable(tuning, best.swaps[0].hash))}"
+    return f"rocm-tui pin {id} {plain(pinnable(tuning, best.swaps[0].identity))}"
+
+
+def options_lines(arm: Arm) -> list[str]:
+    """Return how a program sets the options of an arm: a call, or lines for a program that passes
+    `mode=`, since `torch.compile` takes a mode or options."""
+    settings = [option for option in options_of(arm) if option.value != DEFAULT]
+    lines = [
+        f"  torch._inductor.config.{option.name} = {value_text(option.value)}"
+        for option in settings
+    ]
+    if settings:
+        lines = [
+            compile_call(arm),
+            "or, if it passes mode=, these lines before it compiles, in that thread:",
+            *lines,
+        ]
+    resets = [option.name for option in options_of(arm) if option.value == DEFAULT]
+    if resets:
+        lines.append(f"without the program's own setting of {' and '.join(resets)}")
+    if options := options_of(arm):
+        given = " ".join(f"--option {option.label}" for option in options)
+        lines.append(f"or, without a change: rocm-tui run {given} -- CMD")
+    return [plain(line) for line in lines]
+
+
+def compile_call(arm: Arm) -> str:
+    """Return `torch.compile(model, options={"combo_kernels": True})`; empty without options."""
+    settings = [
+        f"{json.dumps(option.name)}: {value_text(option.value)}"
+        for option in options_of(arm)
+        if option.value != DEFAULT
+    ]
+    return f"torch.compile(model, options={{{', '.join(settings)}}})" if settings else ""
+
+
+def value_text(value: str) -> str:
+    """Return the value as Python writes it."""
+    plain_value = value in ("True", "False", "None") or value.lstrip("-").isdecimal()
+    return value if plain_value else repr(value)
 
 
 def short(trial: Trial) -> str:
@@ -473,11 +496,15 @@ def short(trial: Trial) -> str:
         return "no choice could be run in the graph"
     best = best_arm(trial) or arms[0]
     if best.verdict in ("faster", "slower") and best.ratio is not None:
-        text = f"graph {_apart(best.ratio)} {best.verdict}"
+        text = f"graph {fmt.change(best.ratio, best.verdict)}"
     else:
         text = f"graph {best.verdict}"
     rest = len(trial.arms) - 2
-    return plain(f"{text} with {arm_label(best.swaps)}" + (f"; {rest} more tried" if rest else ""))
+    text += f" with {arm_label(best.swaps)}{_DIFFERS if not agrees(best) else ''}"
+    return plain(text + (f"; {rest} more tried" if rest else ""))
+
+
+_DIFFERS = ", but its output differs"
 
 
 _STYLES = {"faster": "good", "slower": "bad"}
@@ -492,7 +519,8 @@ def trial_line(trial: Trial | None) -> Line | None:
     more = len(trial.arms) - 2
     rest = f" · {more} more tried" if more else ""
     where = f" In graph {plain(trial.graph)}: "
-    return ((where, "dim"), (verdict_sentence(best), style), (rest, "dim"))
+    differs = "" if best.failed or agrees(best) else _DIFFERS
+    return ((where, "dim"), (f"{verdict_sentence(best)}{differs}", style), (rest, "dim"))
 
 
 # Trials of whole programs.
@@ -500,24 +528,19 @@ def trial_line(trial: Trial | None) -> Line | None:
 
 @dataclass(frozen=True, slots=True)
 class _SideLine:
-    """What all runs of one side say together; `at` 0 is the one without the pins."""
+    """What all runs of one side say together; `at` 0 is the baseline."""
 
     at: int
     side: str
     standing: ArmStanding
+    table: TableUse | None = None
 
 
 def run_line(run: ProgramRun) -> str:
     """One run, as it ends: `pair 2, with the pins: 12.34 ms a step, 40 steps in 3.1 s`."""
     which = f"pair {run.pair}" if run.pair else "to compile, not counted"
     count = f"{counted(run.steps, 'step')} in {fmt.seconds(run.seconds)}"
-    return f"{which}, {run.side} the pins: {fmt.duration(run.ms)} a step, {count}"
-
-
-def _ends(standing: ArmStanding) -> str:
-    if not isfinite(standing.ratio_high):
-        return "not known"
-    return f"{fmt.signed(standing.ratio_low - 1)} to {fmt.signed(standing.ratio_high - 1)}"
+    return f"{which}, {run.label}: {fmt.duration(run.ms)} a step, {count}"
 
 
 SIDES: tuple[Field[_SideLine], ...] = (
@@ -540,36 +563,76 @@ SIDES: tuple[Field[_SideLine], ...] = (
     ),
     Field(
         "interval", "INTERVAL", right=True,
-        text=lambda line: _ends(line.standing) if line.at else "",
+        text=lambda line: (
+            fmt.signed_range(line.standing.ratio_low, line.standing.ratio_high) if line.at else ""
+        ),
         about="95 % interval of that, from how the pairs of runs differ",
+    ),
+)  # fmt: skip
+
+
+def _table_lookups(line: _SideLine) -> str:
+    return fmt.NONE if line.table is None or line.table.path is None else str(line.table.hits)
+
+
+TABLE_SIDES: tuple[Field[_SideLine], ...] = (
+    replace(SIDES[0], name="table", title="TABLE", about="the tuned table of these runs"),
+    replace(SIDES[1], about="faster, tied, slower or unclear, with the second table"),
+    SIDES[2],
+    replace(SIDES[3], title="VS FIRST", about="the time of a step compared with the first table"),
+    SIDES[4],
+    Field(
+        "hits", "HITS", right=True, text=_table_lookups,
+        about="distinct lookups of the first run that the table answered",
     ),
 )  # fmt: skip
 
 
 def program_text(trial: ProgramTrial) -> str:
     """A line a side."""
-    sides = zip(("without", "with"), trial.standings, strict=True)
+    standings = (trial.standings[0], trial.verdict)
+    if trial.tables:
+        uses = zip(trial.tables, standings, strict=True)
+        lines = [_SideLine(at, use.name, its, use) for at, (use, its) in enumerate(uses)]
+        return text_table(TABLE_SIDES, lines)
+    sides = zip(("without", "with"), standings, strict=True)
     return text_table(SIDES, [_SideLine(at, *pair) for at, pair in enumerate(sides)])
 
 
 def program_sentences(trial: ProgramTrial) -> list[str]:
     """What came out, and what makes it doubtful."""
     its = trial.verdict
-    if its.verdict in ("faster", "slower"):
-        ends = sorted((abs(its.ratio_low - 1), abs(its.ratio_high - 1)))
-        low, high = (fmt.percent(end).removesuffix(" %") for end in ends)
-        said = (
-            f"The program is {_apart(its.ratio)} {its.verdict} with the pins ({low} to {high} %)."
+    with_, first = "with the pins", ""
+    if trial.tables:
+        with_, first = f"with {trial.tables[1].name}", f" with {trial.tables[0].name}"
+    than = f"{with_}{first and ' than'}{first}"
+    if trial.unseen:
+        names = " or ".join(use.name for use in trial.unseen)
+        missed = any(use.misses for use in trial.unseen)
+        why = (
+            "`rocm-tui lint` names rows that are never used."
+            if missed
+            else "The program may not call the library, or hide its log."
         )
+        said = f"No lookup of {names} was seen to hit: the difference says nothing about it. {why}"
+    elif its.verdict in ("faster", "slower"):
+        ends = fmt.between(its.ratio_low, its.ratio_high)
+        said = f"The program is {fmt.change(its.ratio, its.verdict)} {than} ({ends})."
     elif its.verdict == "tied":
-        said = f"The program is as fast with the pins, within {MARGIN * 100:g} %."
+        same = f"{with_}{first and ' as'}{first}"
+        said = f"The program is as fast {same}, within {MARGIN * 100:g} %."
     else:
-        said = "It is unclear whether the program is faster with the pins."
+        said = f"It is unclear whether the program is faster {than}."
         fewer = trial.pairs < LEAST_PROCESSES
-        more = f"{LEAST_PROCESSES} pairs of runs are needed" if fewer else "more pairs may tell"
+        more = f"{LEAST_PROCESSES} pairs of runs are needed" if fewer else "more pairs may decide"
         said += f" {more[0].upper()}{more[1:]}: a larger --budget, or --pairs."
+    hits = [
+        f"{use.name}: {counted(use.hits, 'lookup')} hit, {fmt.count(use.misses)} missed."
+        for use in trial.tables
+        if use.path is not None
+    ]
     pairs = f"{counted(trial.pairs, 'pair')} of runs in {fmt.seconds(trial.seconds)}"
-    return [plain(text) for text in (said, *trial.trouble, pairs)]
+    return [plain(text) for text in (said, *hits, *trial.trouble, pairs)]
 
 
 class SidesJson(JsonObject):
@@ -587,7 +650,7 @@ class ProgramRunJson(JsonObject):
     seconds: float
 
 
-class ProgramTrialJson(JsonObject):
+class ProgramTrialJson(Document, tag="rocm-tui/trial-program/1"):
     """Runs of a program with the pins and without, and the verdict on the pins."""
 
     command: tuple[str, ...]
@@ -609,10 +672,60 @@ class ProgramTrialJson(JsonObject):
         return fill(cls, trial, its, runs=runs, verdict=its.verdict, ms=ms)
 
 
+class TableRunJson(JsonObject):
+    """A run of a program with `table`, which is null for no table."""
+
+    pair: int
+    table: str | None
+    ms: float
+    steps: int
+    seconds: float
+
+
+class TableUseJson(JsonObject):
+    """The table of a side, null for no table; how many lookups of its first run hit and missed."""
+
+    path: str | None
+    entries: int
+    hits: int
+    misses: int
+    ms: float
+
+
+class TablesTrialJson(Document, tag="rocm-tui/trial-tables/1"):
+    """Runs of a program with one tuned table or none, and with another; the verdict on the other.
+
+    It is `unclear` if a table had no hit, whatever the times are.
+    """
+
+    command: tuple[str, ...]
+    tuner: str
+    pairs: int
+    seconds: float
+    trouble: tuple[str, ...]
+    runs: list[TableRunJson]
+    verdict: str
+    ratio: float
+    ratio_low: float
+    ratio_high: float | None
+    tables: list[TableUseJson]
+
+    @classmethod
+    def of(cls, trial: ProgramTrial) -> TablesTrialJson:
+        first, other = trial.tables
+        its, table_of = trial.verdict, {"without": first.path, "with": other.path}
+        runs = [fill(TableRunJson, run, table=table_of[run.side]) for run in trial.runs]
+        sides = zip(trial.tables, trial.standings, strict=True)
+        tables = [fill(TableUseJson, use, ms=standing.ms) for use, standing in sides]
+        named = {"verdict": its.verdict, "tuner": other.tuner, "runs": runs, "tables": tables}
+        return fill(cls, trial, its, **named)
+
+
 class TrialArmJson(JsonObject):
     """An arm of a trial; times in milliseconds, ratios to the baseline."""
 
     choices: tuple[Swap, ...]
+    options: dict[str, str]
     verdict: str | None
     ms: float | None
     low: float | None
@@ -630,7 +743,13 @@ class TrialArmJson(JsonObject):
 
     @classmethod
     def of(cls, arm: TrialArm) -> TrialArmJson:
-        return fill(cls, arm, choices=arm.swaps, verdict=None if arm.failed else arm.verdict)
+        return fill(
+            cls,
+            arm,
+            choices=swaps_of(arm.swaps),
+            options={option.name: option.value for option in options_of(arm.swaps)},
+            verdict=None if arm.failed else arm.verdict,
+        )
 
 
 class TrialJson(JsonObject):

@@ -8,11 +8,13 @@ from itertools import pairwise
 from string import ascii_uppercase
 
 from backend.counted import counted
+from backend.model.choice import Choice
+from backend.model.origin import provider
 from rocm_tui.harmless import plain
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render import plot
 from rocm_tui.render.pins import moment
-from rocm_tui.render.plot import Axis, Curve, Even, Mark
+from rocm_tui.render.plot import Curve, Even, Mark
 from rocm_tui.render.table import Field, Line, text_table
 from rocm_tui.render.tuning_json import ProblemJson
 from rocm_tui.render.tunings import UNDECIDED
@@ -24,7 +26,7 @@ _UNKNOWN = "not known"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryLine:
     """An event as it is listed: its number (None without a time of the day), the letter of its
     choice, who did it."""
 
@@ -34,16 +36,16 @@ class Entry:
     who: str
 
 
-def entries(history: History) -> list[Entry]:
-    """Oldest first, as the plot goes; then those of which no source tells when they were."""
+def entries(history: History) -> list[HistoryLine]:
+    """Return the events oldest first, as in the plot; then those of unknown time."""
     events = (*history.events, *history.undated)
     letters = _letters(events)
     names = short_names(event.session for event in events if event.session)
     return [
-        Entry(
+        HistoryLine(
             event,
             at if at <= len(history.events) else None,
-            letters.get(_identity(event), ""),
+            letters.get(event.kernel, ""),
             names.get(event.session, ""),
         )
         for at, event in enumerate(events, start=1)
@@ -53,42 +55,37 @@ def entries(history: History) -> list[Entry]:
 def _letters(events: Sequence[Event]) -> Mapping[str, str]:
     """A letter for each choice, the same in list and plot: a kernel has other names in other
     processes, where Inductor counts its choices anew."""
-    choices = dict.fromkeys(identity for event in events if (identity := _identity(event)))
+    choices = dict.fromkeys(event.kernel for event in events if event.kernel)
     return dict(zip(choices, ascii_uppercase + ascii_uppercase.lower(), strict=False))
 
 
-def _identity(event: Event) -> str:
-    """The choice's hash; its name where no source gives one."""
-    return event.hash or event.label
-
-
-def _time(entry: Entry) -> str:
+def _time(entry: HistoryLine) -> str:
     event = entry.event
     text = fmt.duration(event.ms)
     return text if event.low is not None else fmt.once(text)
 
 
-def _style(entry: Entry) -> str:
+def _style(entry: HistoryLine) -> str:
+    styles = {"pin": "accent", "unpin": "accent", "measured": "strong", "running": "accent"}
+    return styles.get(entry.event.what, "")
+
+
+def _about(entry: HistoryLine, *, short: bool = False) -> str:
+    """`short` is `torch → 2.13.0`: the version before is in an earlier line."""
+    changed = entry.event.changed
+    if short:
+        changed = tuple(f"{words[0]} → {words[-1]}" for words in map(str.split, changed))
+    return plain(" · ".join(filter(None, (*changed, entry.event.note))))
+
+
+def _versus_aten(entry: HistoryLine) -> str:
     event = entry.event
-    return {"pin": "accent", "unpin": "accent", "measured": "strong", "running": "accent"}.get(
-        event.what, ""
-    )
+    if event.ms is not None and provider(Choice(event.label, event.hash)) == "aten":
+        return "is ATen"
+    return fmt.once(fmt.factor(event.gain, event.error))
 
 
-def _about(entry: Entry) -> str:
-    event = entry.event
-    return " · ".join((*event.changed, *([event.note] if event.note else [])))
-
-
-def _about_short(entry: Entry) -> str:
-    """`torch → 2.13.0`: what it was before stands in the line of that time."""
-    event = entry.event
-    parts = [text.split() for text in event.changed]
-    short = [f"{part[0]} → {part[-1]}" for part in parts]
-    return " · ".join((*short, *([event.note] if event.note else [])))
-
-
-HISTORY: tuple[Field[Entry], ...] = (
+HISTORY: tuple[Field[HistoryLine], ...] = (
     Field(
         "at", "AT", 2, 3, right=True, style="dim",
         text=lambda entry: "" if entry.number is None else str(entry.number),
@@ -97,7 +94,7 @@ HISTORY: tuple[Field[Entry], ...] = (
     Field(
         "when", "WHEN", 16, 16, drop=4, style="dim",
         text=lambda e: moment(e.event.when) if e.event.when is not None else _UNKNOWN,
-        about="when it happened, where a source tells",
+        about="when it happened, if a source records it",
     ),
     Field(
         "what", "WHAT", 8, 10, text=lambda entry: entry.event.what, style=_style,
@@ -106,7 +103,7 @@ HISTORY: tuple[Field[Entry], ...] = (
     Field(
         "choice", "CHOICE", 14, 40, good=16,
         text=lambda entry: f"{entry.letter or ' '} {plain(entry.event.label)}",
-        about="which won, or was taken; its letter stands in the plot",
+        about="the winner, or the choice that was taken; its letter is in the plot",
     ),
     Field(
         "time", "TIME", 9, 9, right=True, text=_time,
@@ -115,7 +112,7 @@ HISTORY: tuple[Field[Entry], ...] = (
     ),
     Field(
         "gain", "VS ATEN", 7, 7, drop=6, right=True, name="vs ATen", style="dim",
-        text=lambda entry: fmt.once(fmt.factor(entry.event.gain)),
+        text=_versus_aten,
         about="ATen's time over it, both taken once",
     ),
     Field(
@@ -125,15 +122,15 @@ HISTORY: tuple[Field[Entry], ...] = (
     ),
     Field(
         "session", "SESSION", 8, 24, drop=7, text=lambda entry: plain(entry.who), style="dim",
-        about="the process, where a source tells",
+        about="the process, if a source records it",
     ),
     Field(
-        "torch", "TORCH", 6, 16, drop=8, text=lambda entry: plain(entry.event.stand.torch),
+        "torch", "TORCH", 6, 16, drop=8, text=lambda entry: plain(entry.event.setup.torch),
         style="dim", about="its version of PyTorch",
     ),
     Field(
         "changed", "CHANGED", 10, 60, drop=1, good=16,
-        text=lambda entry: plain(_about(entry)), short=lambda entry: plain(_about_short(entry)),
+        text=_about, short=lambda entry: _about(entry, short=True),
         style=lambda entry: "warn" if entry.event.changed else "dim",
         about="of torch, Triton, ROCm and device since before; a pin's note", fold=True,
     ),
@@ -145,24 +142,23 @@ def title(history: History) -> str:
     count, lost = len(history.events), len(history.undated)
     text = counted(count, "event")
     if lost:
-        text += f", {lost} more of which no source tells when"
+        text += f", {lost} more at an unknown time"
     return text
 
 
 def chart(history: History, width: int, height: int) -> list[Line]:
-    """The winner's time by event, in so many cells; empty where none was timed, or no room is.
+    """Plot the winner's time by event; empty if none was timed or there is too little room.
 
-    Letters are choices, vertical lines stand where a version changed, `●` where it was pinned,
-    `○` where it was unpinned.
+    Letters are choices; a vertical line marks a changed version, `●` a pin, `○` an unpin.
     """
-    known = [e for e in entries(history) if e.number is not None]
-    points = [(float(e.number or 0), e.event.ms, e) for e in known if e.event.ms is not None]
+    dated = [e for e in entries(history) if e.number is not None]
+    points = [(float(e.number or 0), e.event.ms, e) for e in dated if e.event.ms is not None]
     rows = height - plot.BESIDES
     if not points or rows < 3:
         return []
     unit, scale = fmt.time_unit(min(ms for _, ms, _ in points))
     y = _y_axis([ms * scale for _, ms, _ in points], rows)
-    x = Even(0.5, len(known) + 0.5, max(8, min(width - plot.PADDING, len(known) * 20)), whole=True)
+    x = Even(0.5, len(dated) + 0.5, max(8, min(width - plot.PADDING, len(dated) * 20)), whole=True)
     places = [(number, y.place(ms * scale)) for number, ms, _ in points]
 
     def line(at: float) -> float | None:
@@ -170,19 +166,24 @@ def chart(history: History, width: int, height: int) -> list[Line]:
         return None if place is None else y.value(place)
 
     curve = Curve(line, "dim")
-    marks = [mark for entry in known for mark in _signs(entry, x, y)]
+    marks = [mark for entry in dated for mark in _signs(entry, x, y)]
     marks += [
-        Mark(number, ms * scale, entry.letter, "good" if entry.event.low is not None else "strong")
-        for number, ms, entry in points
+        Mark(number, ms * scale, e.letter, "good" if _is_clear(e.event) else "strong")
+        for number, ms, e in points
     ]
     return plot.draw(x, y, [curve] if len(points) > 1 else [], marks, f"{unit} by event")
+
+
+def _is_clear(event: Event) -> bool:
+    """Whether it was measured to be faster than its rivals."""
+    return event.low is not None and event.standing == "clear"
 
 
 _WIDE = 10.0
 """From this ratio on only a logarithmic axis shows the lower ones."""
 
 
-def _y_axis(values: Sequence[float], cells: int) -> Axis | Even:
+def _y_axis(values: Sequence[float], cells: int) -> Even:
     """Not from zero: what differs by some percent shall be seen to."""
     low, high = min(values), max(values)
     if low > 0 and high / low > _WIDE:
@@ -199,8 +200,8 @@ def _between(points: Sequence[tuple[float, float]], at: float) -> float | None:
     return None
 
 
-def _signs(entry: Entry, x: Even, y: Axis | Even) -> Iterator[Mark]:
-    """What stands in the whole height: a line where versions changed, named on top."""
+def _signs(entry: HistoryLine, x: Even, y: Even) -> Iterator[Mark]:
+    """Yield the marks of full height: a line where versions changed, named on top."""
     number = float(entry.number or 0)
     heights = [y.value(row + 0.5) for row in range(y.cells)]
     sign = {"pin": "●", "unpin": "○"}.get(entry.event.what)
@@ -219,8 +220,7 @@ def history_text(history: History) -> str:
     """What `show --history` prints."""
     lines = chart(history, 72, 13)
     drawn = ["".join(text for text, _ in line).rstrip() for line in lines]
-    facts = [f for f in HISTORY if f.key != "tie"]
-    return "\n".join([title(history), *drawn, "", text_table(facts, entries(history))])
+    return "\n".join([title(history), *drawn, "", text_table(HISTORY, entries(history))])
 
 
 class EventJson(JsonObject):
@@ -255,17 +255,17 @@ class EventJson(JsonObject):
             unclear=event.standing == "unclear",
             name=event.label or None,
             session=event.session or None,
-            torch=event.stand.torch or None,
-            triton=event.stand.triton or None,
-            rocm=event.stand.rocm or None,
-            device=event.stand.device or None,
+            torch=event.setup.torch or None,
+            triton=event.setup.triton or None,
+            rocm=event.setup.rocm or None,
+            device=event.setup.device or None,
             note=event.note or None,
             id=event.row.id if event.row else None,
             occurrence=event.row.occurrence if event.row else None,
         )
 
 
-class HistoryJson(ProblemJson):
+class HistoryJson(ProblemJson, Document, tag="rocm-tui/show-history/1"):
     precision: str | None
     events: list[EventJson]
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import prod
 
 from backend.counted import counted
 from backend.errors import InputsKeyInvalid
-from backend.model.graph import Swap, TrialArm
+from backend.model.graph import Swap, TrialArm, options_of, swaps_of
 from backend.model.problem import parse_inputs_key
 from rocm_tui.harmless import plain
-from rocm_tui.json_output import JsonObject, fill
-from rocm_tui.render.table import Field, text_table
+from rocm_tui.json_output import Document, JsonObject, fill
+from rocm_tui.render.graphs import compile_call
+from rocm_tui.render.table import Field
 from rocm_tui.search.steps import ERROR, LOOKS, Gain, SearchStatus, finished, search_status
 from rocm_tui.search.types import (
     Alone,
     Candidate,
+    GraphGain,
     GraphProof,
     MeasureStep,
     Search,
@@ -30,7 +32,9 @@ from rocm_tui.session import stats
 
 
 def subject_title(subject: Subject) -> str:
-    """`mm 512×4096 · 4096×4096`."""
+    """`mm 512×4096 · 4096×4096`, or `options of Inductor`."""
+    if subject.options:
+        return "options of Inductor"
     try:
         specs = parse_inputs_key(subject.inputs).specs
     except InputsKeyInvalid:
@@ -38,24 +42,9 @@ def subject_title(subject: Subject) -> str:
     return plain(f"{subject.op} {stats.operands_text(spec.sizes for spec in specs)}")
 
 
-def change(ratio: float) -> str:
-    """`4.4 % faster`, `1.0 % slower`."""
-    return f"{fmt.percent(abs(ratio - 1))} {'faster' if ratio <= 1 else 'slower'}"
-
-
-def between(low: float, high: float) -> str:
-    """`3.9 to 4.9 %`, of a ratio's interval on one side of 1; with signs where it holds 1."""
-    if not isfinite(high):
-        return "not known"
-    if low <= 1 <= high:
-        return f"{fmt.signed(low - 1)} to {fmt.signed(high - 1)}"
-    ends = sorted((abs(low - 1), abs(high - 1)))
-    return f"{fmt.percent(ends[0]).removesuffix(' %')} to {fmt.percent(ends[1])}"
-
-
-def gain_text(gain: Gain) -> str:
-    """`4.4 % faster (3.9 to 4.9 %)`."""
-    return f"{change(gain.ratio)} ({between(gain.low, gain.high)})"
+def gain_text(gain: GraphGain) -> str:
+    """`4.4 % faster (3.9 to 4.9 %)`; `tied (-0.2 % to +0.3 %)`."""
+    return f"{_change(gain)} ({fmt.between(gain.low, gain.high)})"
 
 
 def note_of(search: Search, gain: Gain) -> str:
@@ -74,7 +63,8 @@ def step_text(search: Search, step: Step | None) -> str:
         return f"{_place(search, step.subject)}: measuring its choices alone"
     if step.kind == "screen":
         again = f", sweep {step.turn}" if step.turn > 1 else ""
-        count = counted(len(step.arms) - 1, "choice")
+        options = bool(search.subjects[step.subject].options)
+        count = counted(len(step.arms) - 1, "option" if options else "choice")
         return f"{_place(search, step.subject)}{again}: {count} in the graph"
     if step.kind == "prune":
         return f"which of the {len(step.arms) - 1} kept are needed?"
@@ -85,7 +75,10 @@ def step_text(search: Search, step: Step | None) -> str:
 
 def _place(search: Search, at: int) -> str:
     subject = search.subjects[at]
-    return f"tuning {at + 1} of {len(search.subjects)}, {subject_title(subject)}"
+    if subject.options:
+        return subject_title(subject)
+    tunings = [each for each in search.subjects if not each.options]
+    return f"tuning {tunings.index(subject) + 1} of {len(tunings)}, {subject_title(subject)}"
 
 
 def best_text(search: Search) -> str:
@@ -95,11 +88,12 @@ def best_text(search: Search) -> str:
         return gain_text(now.sure)
     if not now.kept:
         return "nothing kept yet"
-    ratio = 1.0
-    for attempt in search.tries:
-        better = _kept_result(attempt, now)
-        ratio *= (better.ratio or 1.0) if better is not None else 1.0
-    return f"{len(now.kept)} kept, some {change(ratio)}"
+    results_ = (_kept_result(attempt, now) for attempt in search.tries)
+    ratios = [better.ratio for better in results_ if better is not None and better.ratio]
+    about = (
+        f", some {fmt.change(prod(ratios), 'faster')} when tried, not confirmed" if ratios else ""
+    )
+    return f"{len(now.kept)} kept{about}"
 
 
 def _kept_result(attempt: Try, now: SearchStatus) -> TrialArm | None:
@@ -136,7 +130,7 @@ GAINS: tuple[Field[tuple[str, Gain]], ...] = (
     ),
     Field(
         "interval", "INTERVAL", right=True,
-        text=lambda pair: between(pair[1].low, pair[1].high),
+        text=lambda pair: fmt.between(pair[1].low, pair[1].high),
         about="of that; how sure it is: see docs/model.md",
     ),
     Field(
@@ -154,11 +148,15 @@ GAINS: tuple[Field[tuple[str, Gain]], ...] = (
 )  # fmt: skip
 
 
-def _change(gain: Gain) -> str:
-    return change(gain.ratio) if gain.verdict in ("faster", "slower") else gain.verdict
+def _change(gain: GraphGain) -> str:
+    return (
+        fmt.change(gain.ratio, gain.verdict)
+        if gain.verdict in ("faster", "slower")
+        else gain.verdict
+    )
 
 
-def _kernels(gain: Gain) -> str:
+def _kernels(gain: GraphGain) -> str:
     if gain.kernels_before is None or gain.kernels_after is None:
         return fmt.NONE
     if gain.kernels_before == gain.kernels_after:
@@ -172,10 +170,6 @@ def _output(gain: Gain) -> str:
     return "same bits" if gain.error == 0 else f"{gain.error:.0e}"
 
 
-def gain_table(search: Search, gain: Gain) -> str:
-    return text_table(GAINS, [(search.graph, gain)])
-
-
 @dataclass(frozen=True, slots=True)
 class PinLine:
     """A proposed pin."""
@@ -186,12 +180,12 @@ class PinLine:
 
 
 def alone_text(alone: Alone | None) -> str:
-    """What measuring says of a choice against that which Inductor takes."""
+    """Return the measured verdict on a choice against the one that Inductor takes."""
     if alone is None:
         return fmt.NONE
     if alone.verdict == "unclear":
-        return f"unclear ({between(alone.low, alone.high)})"
-    return f"{change(alone.ratio)} ({between(alone.low, alone.high)})"
+        return f"unclear ({fmt.between(alone.low, alone.high)})"
+    return f"{fmt.change(alone.ratio, alone.verdict)} ({fmt.between(alone.low, alone.high)})"
 
 
 def graph_text(arm: TrialArm | None) -> str:
@@ -200,7 +194,7 @@ def graph_text(arm: TrialArm | None) -> str:
         return fmt.NONE
     if arm.ratio is None or arm.verdict not in ("faster", "slower"):
         return arm.verdict
-    return change(arm.ratio)
+    return fmt.change(arm.ratio, arm.verdict)
 
 
 PINS: tuple[Field[PinLine], ...] = (
@@ -226,7 +220,7 @@ PINS: tuple[Field[PinLine], ...] = (
     Field(
         "alone", "THE KERNEL ALONE", 16, 34, drop=1,
         text=lambda line: alone_text(line.candidate.alone),
-        about="against that which Inductor takes, as `measure` found it",
+        about="against the choice that Inductor takes, by `measure`",
     ),
     Field(
         "in_graph", "IN THE GRAPH", 12, 14, text=lambda line: graph_text(line.graph),
@@ -252,7 +246,8 @@ def summary(search: Search) -> list[str]:
     """What was tried, in sentences."""
     now = search_status(search)
     lines = [_tried(search)] if search.tries else []
-    lines += _unfit(search)
+    unfit = (subject for subject in search.subjects if subject.unfit)
+    lines += [f"{subject_title(subject)} was not tried: {subject.unfit}" for subject in unfit]
     lines += _wrong(search)
     lines += _unsure(now)
     if now.stopped:
@@ -263,11 +258,18 @@ def summary(search: Search) -> list[str]:
 def _tried(search: Search) -> str:
     """`2 of 3 tunings tried: 5 choices in 9 trials, 40 s`."""
     trials = sum(attempt.trial is not None for attempt in search.tries)
-    arms = sum(len(results(attempt)) for attempt in search.tries if attempt.kind == "screen")
-    tried = {attempt.subject for attempt in search.tries if attempt.kind == "screen"}
+    screened = [attempt for attempt in search.tries if attempt.kind == "screen"]
+    of_options = {at for at, subject in enumerate(search.subjects) if subject.options}
+    arms = {True: 0, False: 0}
+    for attempt in screened:
+        arms[attempt.subject in of_options] += len(results(attempt))
+    tried = {attempt.subject for attempt in screened} - of_options
+    tunings = len(search.subjects) - len(of_options)
+    options = f"{counted(arms[True], 'option')} and " if of_options else ""
     return (
-        f"{len(tried)} of {counted(len(search.subjects), 'tuning')} tried: "
-        f"{counted(arms, 'choice')} in {counted(trials, 'trial')}, {fmt.seconds(search.seconds)}"
+        f"{len(tried)} of {counted(tunings, 'tuning')} tried: {options}"
+        f"{counted(arms[False], 'choice')} in {counted(trials, 'trial')}, "
+        f"{fmt.seconds(search.seconds)}"
     )
 
 
@@ -275,22 +277,14 @@ def _unsure(now: SearchStatus) -> list[str]:
     """What is kept and not proposed, and why."""
     if not now.kept or (now.sure is not None and now.sure.arm == now.kept):
         return []
-    kept = f"{counted(len(now.kept), 'choice')} made the graph faster when tried"
+    kept = f"{counted(len(now.kept), 'change')} made the graph faster when tried"
     if not now.settled:
         return [f"{kept}, and new processes have not confirmed it yet"]
     if now.gain is None:
         return [f"{kept}, but in new processes its outputs differed"]
     return [
         f"{kept}, but new processes do not confirm it: {now.gain.verdict} "
-        f"({between(now.gain.low, now.gain.high)})"
-    ]
-
-
-def _unfit(search: Search) -> list[str]:
-    return [
-        f"{subject_title(subject)} was not tried: {subject.unfit}"
-        for subject in search.subjects
-        if subject.unfit
+        f"({fmt.between(now.gain.low, now.gain.high)})"
     ]
 
 
@@ -312,8 +306,8 @@ def _wrong(search: Search) -> list[str]:
 
 
 def _added(attempt: Try, at: int) -> str:
-    rival = [swap for swap in attempt.arms[at] if swap not in attempt.arms[0]]
-    return ", ".join(swap.name or swap.hash for swap in rival) or "the baseline"
+    rival = [change for change in attempt.arms[at] if change not in attempt.arms[0]]
+    return ", ".join(change.label for change in rival) or "the baseline"
 
 
 SURE = (
@@ -335,11 +329,13 @@ class GraphGainJson(JsonObject):
 
 
 class SearchGainJson(GraphGainJson):
-    """The confirmed gain of a search."""
+    """The confirmed gain of a search; `compile_call` is the line of a program with the options."""
 
     processes: int
     error: float | None
     choices: tuple[Swap, ...]
+    options: dict[str, str]
+    compile_call: str
 
 
 class AloneJson(JsonObject):
@@ -389,7 +385,7 @@ class SubjectJson(JsonObject):
     @classmethod
     def of(cls, search: Search, at: int) -> SubjectJson:
         subject = search.subjects[at]
-        found = [
+        shown = [
             (set(arm) - set(attempt.arms[0]), result)
             for attempt in search.tries
             if attempt.kind == "screen" and attempt.subject == at
@@ -402,8 +398,8 @@ class SubjectJson(JsonObject):
                 alone=candidate.alone and fill(AloneJson, candidate.alone),
                 graph=[
                     fill(InGraphJson, result)
-                    for added, result in found
-                    if subject.swap(candidate) in added
+                    for added, result in shown
+                    if subject.change(candidate) in added
                 ],
             )
             for candidate in subject.candidates
@@ -412,7 +408,7 @@ class SubjectJson(JsonObject):
         return fill(cls, subject, current=current, candidates=candidates)
 
 
-class SearchJson(JsonObject):
+class SearchJson(Document, tag="rocm-tui/improve/1"):
     """A search with all its tries; see docs/model.md."""
 
     graph: str
@@ -431,8 +427,15 @@ class SearchJson(JsonObject):
         return fill(
             cls,
             search,
-            gain=now.sure and fill(SearchGainJson, now.sure, choices=now.sure.arm),
-            unconfirmed=[] if confirmed else [swap.hash for swap in now.kept],
+            gain=now.sure
+            and fill(
+                SearchGainJson,
+                now.sure,
+                choices=swaps_of(now.sure.arm),
+                options={option.name: option.value for option in options_of(now.sure.arm)},
+                compile_call=compile_call(now.sure.arm),
+            ),
+            unconfirmed=[] if confirmed else [change.identity for change in now.kept],
             tunings=[SubjectJson.of(search, at) for at in range(len(search.subjects))],
             trials=sum(attempt.trial is not None for attempt in search.tries),
             stopped=now.stopped,
@@ -445,7 +448,7 @@ class ProvedPinJson(JsonObject):
     state: str
 
 
-class ProofJson(GraphGainJson):
+class ProofJson(GraphGainJson, Document, tag="rocm-tui/prove/1"):
     """What stock processes show of the pins of a graph."""
 
     graph: str
@@ -460,20 +463,7 @@ class ProofJson(GraphGainJson):
 def proof_figure(proof: GraphProof) -> str:
     """`prove: graph b3f21aa 4.4 % faster (3.9 to 4.9 %), 5 pairs of stock processes`."""
     pairs = counted(proof.pairs, "pair")
-    return f"prove: graph {proof.graph} {proof_result(proof)}, {pairs} of stock processes"
-
-
-def proof_result(proof: GraphProof) -> str:
-    """`4.4 % faster (3.9 to 4.9 %)`; `tied (-0.2 % to +0.3 %)`."""
-    name = change(proof.ratio) if proof.verdict in ("faster", "slower") else proof.verdict
-    return f"{name} ({between(proof.low, proof.high)})"
-
-
-def _proof_kernels(proof: GraphProof) -> str:
-    before, after = proof.kernels_before, proof.kernels_after
-    if before is None or after is None:
-        return fmt.NONE
-    return str(after) if before == after else f"{before} → {after}"
+    return f"prove: graph {proof.graph} {gain_text(proof)}, {pairs} of stock processes"
 
 
 PROOFS: tuple[Field[GraphProof], ...] = (
@@ -487,10 +477,10 @@ PROOFS: tuple[Field[GraphProof], ...] = (
         about="a pass in stock processes with the person's cache dir",
     ),
     Field(
-        "result", "THE GRAPH IS", right=True, text=proof_result,
+        "result", "THE GRAPH IS", right=True, text=gain_text,
         about="by how much, with the 95 % interval",
     ),
-    Field("kernels", "KERNELS", right=True, text=_proof_kernels, about="how many a pass calls"),
+    Field("kernels", "KERNELS", right=True, text=_kernels, about="how many a pass calls"),
     Field(
         "pairs", "PAIRS", right=True, text=lambda proof: str(proof.pairs),
         about="of processes, in drawn order",
@@ -498,12 +488,8 @@ PROOFS: tuple[Field[GraphProof], ...] = (
 )  # fmt: skip
 
 
-def proof_text(proof: GraphProof) -> str:
-    return text_table(PROOFS, [proof])
-
-
 def proof_sentences(proof: GraphProof) -> list[str]:
-    """What became of the pins, as the compiled graphs that these processes left tell."""
+    """Return the states of the pins by the compiled graphs that these processes left."""
     count = len(proof.pins)
     lines = [
         f"{status.pin.label} ({status.pin.id}) is {status.state}: {status.detail}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backend.counted import counted, noun
 from backend.errors import InputsKeyInvalid
 from backend.model.inductor_kernel import is_kernel
 from backend.model.problem import Problem, parse_inputs_key
@@ -23,16 +24,16 @@ def problem_title(problem: Problem) -> str:
     return plain(f"{problem.op} {stats.all_sizes(problem)} {stats.dtype_of(problem)}")
 
 
-def pin_title(pin: Pin) -> str:
-    """The same of what is pinned; the op alone where its inputs key cannot be read."""
-    if is_kernel(pin.op):
-        return problem_title(Problem(pin.op, inputs_key=pin.inputs))
+def key_title(op: str, inputs: str) -> str:
+    """The same from an op and its inputs key; the op alone where the key cannot be read."""
+    if is_kernel(op):
+        return problem_title(Problem(op, inputs_key=inputs))
     try:
-        specs = parse_inputs_key(pin.inputs).specs
+        specs = parse_inputs_key(inputs).specs
     except InputsKeyInvalid:
-        return plain(pin.op)
+        return plain(op)
     shapes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
-    return problem_title(Problem(pin.op, shapes=shapes, dtypes=dtypes))
+    return problem_title(Problem(op, shapes=shapes, dtypes=dtypes))
 
 
 def progress_text(progress: Progress) -> str:
@@ -55,11 +56,23 @@ def outcome(tuned: Tuning) -> str:
     best, lost = timed[0], sum(choice.failed for choice in tuned.choices)
     text = f"{best.label}, {fmt.once(fmt.duration(best.ms))}"
     if len(timed) > 1:
-        lead = fmt.once(fmt.percent(stats.lead(tuned)))
+        error = stats.rounding(tuned, best, stats.nearest(tuned))
+        lead = fmt.once(fmt.percent(stats.lead(tuned), error))
         undecided = {"tied": "a tie with", "unclear": "not known to be faster than"}
         ahead = undecided.get(stats.standing(tuned) or "", f"{lead} ahead of")
         text += f", {ahead} {timed[1].label}"
     return plain(text + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))
+
+
+def skipped_text(tuned: Tuning) -> str:
+    """Say how many choices a budget left out; empty where it left out none."""
+    count = sum(choice.skipped for choice in tuned.choices)
+    if not count:
+        return ""
+    return (
+        f"{count:,} of {counted(len(tuned.choices), 'choice')} not timed, the budget was spent: "
+        f"the cache has {noun(count, 'it', 'them')} as failed until the next tuning"
+    )
 
 
 def verified_text(pin: Pin, result: VerifyResult) -> str:
@@ -77,7 +90,7 @@ def verified_text(pin: Pin, result: VerifyResult) -> str:
 
 _BAR = 8
 _SURE = 2
-"""Parts that must be done before the time of the others is told from theirs."""
+"""Parts that must be done before the time of the others is estimated from theirs."""
 
 
 def counts(job: Job) -> tuple[int, int] | None:
@@ -94,27 +107,27 @@ def counts(job: Job) -> tuple[int, int] | None:
 
 def progress_cell(job: Job) -> str:
     """`━━━╸     3/12`; what it does, in a word, where it counts nothing."""
-    found = counts(job)
-    if job.state != "running" and not (found and job.over):
+    pair = counts(job)
+    if job.state != "running" and not (pair and job.over):
         return ""
-    if found is None:
+    if pair is None:
         first, _, _ = job.step.partition(",")
         return first or job.progress.what.partition(" ")[0]
-    done, total = found
+    done, total = pair
     return f"{bar(done / total, _BAR)} {done}/{total}"
 
 
 def mark(job: Job, own: str = "") -> str:
     """The same in a few cells, for a row that the job is about; `own` is how far that is itself."""
-    found = counts(job)
+    pair = counts(job)
     if job.state == "queued":
         return "queued"
-    return f"▶ {own or (f'{found[0]}/{found[1]}' if found else 'runs')}"
+    return f"▶ {own or (f'{pair[0]}/{pair[1]}' if pair else 'runs')}"
 
 
 def left(job: Job, now: float) -> tuple[float, bool] | None:
-    """Seconds that a running job still takes, and whether that is told from what is done so far;
-    else it is what its budget leaves at most."""
+    """Return the seconds that a running job still takes, and whether they are estimated from its
+    pace; else they are what is left of its budget."""
     if job.state != "running" or job.started is None:
         return None
     progress = job.progress
@@ -129,10 +142,10 @@ def left(job: Job, now: float) -> tuple[float, bool] | None:
 
 def left_cell(job: Job, now: float) -> str:
     """`8.0 s`, `≤ 12 s` of the budget, `–` as long as nothing is known."""
-    found = left(job, now)
-    if found is None:
+    estimate = left(job, now)
+    if estimate is None:
         return "" if job.over else fmt.NONE
-    seconds, measured = found
+    seconds, measured = estimate
     return fmt.seconds(seconds) if measured else f"≤ {fmt.seconds(seconds)}"
 
 

@@ -22,7 +22,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.choices import RESOURCES
 from rocm_tui.render.shares import share_line
 from rocm_tui.render.side_by_side import cells
-from rocm_tui.render.table import Line, Span
+from rocm_tui.render.table import Line, Span, wrapped
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.kernel_source import ChoiceKernel
@@ -41,17 +41,17 @@ def facts(row: Row, choice: Choice, kernel: ChoiceKernel, width: int) -> list[Li
 
 
 def _taken(kernel: ChoiceKernel, width: int) -> Iterator[Line]:
-    known = kernel.resources
-    if isinstance(known, Unknown):
+    resources = kernel.resources
+    if isinstance(resources, Unknown):
         yield (("Of its GPU", "accent"),)
-        for part in wrap(f"not known: {plain(known.reason)}", max(20, width - 4)):
+        for part in wrapped(f"not known: {plain(resources.reason)}", width - 4):
             yield ((f"  {part}", "dim"),)
         return
     yield (
         ("Of its GPU", "accent"),
-        (f"  {plain(known.target.arch or str(known.target), 40)}", "dim"),
+        (f"  {plain(resources.target.arch or str(resources.target), 40)}", "dim"),
     )
-    texts = cells(known)
+    texts = cells(resources)
     for column in RESOURCES:
         name, value = column.title.lower().ljust(_NAME), texts[column.key].rjust(_VALUE)
         if column.title.isupper() and len(column.title) < 5:
@@ -72,12 +72,12 @@ def _share(row: Row, choice: Choice, width: int) -> Iterator[Line]:
     yield ((f"  {'time'.ljust(_NAME)}", "dim"), (time.rjust(_VALUE), ""), (of, "dim"))
     line = share_line(row.share)
     if line is None:
-        text = "no profile or recorded run tells what share of a program it is"
+        text = "its share of a program is unknown: no profile or recorded run has it"
     elif best is not None and choice != best:
         text = "the share is that of the choice in use:"
     else:
         text = ""
-    for part in wrap(text, max(20, width - 4)):
+    for part in wrapped(text, width - 4):
         yield ((f"  {part}", "dim"),)
     if line is not None:
         yield ((" ", ""), *line)
@@ -157,7 +157,7 @@ class Code:
         lexer: Lexer = PythonLexer(**options) if language == "python" else CppLexer(**options)
         line: list[Span] = []
         for token, text in lexer.get_tokens("\n".join(self.lines)):
-            style = _style(token)
+            style = next((style for kind, style in _STYLES if token in kind), "")
             first, *others = text.split("\n")
             line.append((plain(first, _LONGEST), style))
             for part in others:
@@ -166,18 +166,14 @@ class Code:
         yield tuple(span for span in line if span[0])
 
 
-def _style(token: _TokenType) -> str:
-    return next((style for kind, style in _STYLES if token in kind), "")
-
-
 def _listing(text: str) -> Line:
     """A line of assembly or IR: its mnemonic, labels, comments."""
     text = text[:_LONGEST]
     spans: list[Span] = []
     at = 0
-    for found in _LISTING.finditer(text):
-        spans.append((plain(text[at : found.start()]), ""))
-        spans.append((plain(found[0], _LONGEST), _LISTING_STYLES[found.lastgroup or "comment"]))
-        at = found.end()
+    for match in _LISTING.finditer(text):
+        spans.append((plain(text[at : match.start()]), ""))
+        spans.append((plain(match[0], _LONGEST), _LISTING_STYLES[match.lastgroup or "comment"]))
+        at = match.end()
     spans.append((plain(text[at:], _LONGEST), ""))
     return tuple(span for span in spans if span[0])

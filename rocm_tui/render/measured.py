@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 ABOUT = (
-    "choices of one letter gave the same bits; ✗ so many elements are further off than rounding "
+    "choices of one letter gave the same bits; ✗ elements that are further off than rounding "
     "explains; ~ not the same in each run; no bound: nothing says how far off is too far"
 )
 
@@ -51,20 +51,20 @@ def output_sentences(name: str, output: Output | None) -> list[str]:
     """What a person should know of the result of `name`, if anything."""
     if output is None:
         return []
-    told = []
+    sentences_ = []
     if output.beyond:
-        told.append(
+        sentences_.append(
             f"{name}: {output.beyond:,} of {counted(output.compared, 'element')} "
             f"{noun(output.beyond, 'is', 'are')} further from the float64 result than rounding "
             "explains, the worst by "
             f"{_excess_text(output.excess)} what is allowed"
         )
     if not output.steady:
-        told.append(
+        sentences_.append(
             f"{name} is not deterministic: {output.runs - output.same} of "
             f"{counted(output.runs, 'run')} on the same inputs gave other bits than the first"
         )
-    return told
+    return sentences_
 
 
 def _excess_text(excess: float) -> str:
@@ -76,10 +76,10 @@ def _excess_text(excess: float) -> str:
 def output_warning(row: Row, choice: Choice) -> str | None:
     """What a pin of `choice` changes in the results of a model; None where it is not known to."""
     change = output_change(row, choice)
-    told = output_sentences(choice.label, change.after)
+    said = output_sentences(choice.label, change.after)
     if change.bits == "other" and change.now is not None and change.now.hash != choice.hash:
-        told.insert(0, f"{choice.label} gives other bits than {change.now.label}, which is in use")
-    return plain(f"{'; '.join(told)}.") if told else None
+        said.insert(0, f"{choice.label} gives other bits than {change.now.label}, which is in use")
+    return plain(f"{'; '.join(said)}.") if said else None
 
 
 def why_not_bitwise(row: Row, choice: Choice) -> str | None:
@@ -89,7 +89,7 @@ def why_not_bitwise(row: Row, choice: Choice) -> str | None:
         return None
     if change.bits == "other":
         return output_warning(row, choice) or f"{plain(choice.label)} gives other bits."
-    names = [one.label for one in (change.now, choice) if one is not None]
+    names = [each.label for each in (change.now, choice) if each is not None]
     return plain(
         f"it is not known whether {' and '.join(names)} give the same bits: rocm-tui measure "
         f"{row.id} {' '.join(names)}"
@@ -147,22 +147,12 @@ class _Line:
     reason: str = ""
 
 
-def _median(line: _Line) -> str:
-    return fmt.duration(line.choice.ms) if line.choice else fmt.NONE
-
-
-def _interval(line: _Line) -> str:
-    return _times(line.choice.low, line.choice.high) if line.choice else ""
-
-
-def _spread(line: _Line) -> str:
-    return fmt.percent(line.choice.spread) if line.choice else ""
-
-
 def _versus_best(line: _Line) -> str:
     if line.choice is None:
         return ""
-    return fmt.signed(line.choice.ratio - 1) if line.at else "best"
+    if line.at:
+        return fmt.signed(line.choice.ratio - 1)
+    return "best" if line.choice.verdict == "faster" else "lowest"
 
 
 def _ratios(line: _Line) -> str:
@@ -171,48 +161,48 @@ def _ratios(line: _Line) -> str:
     return f"{fmt.signed(line.choice.ratio_low - 1)} to {fmt.signed(line.choice.ratio_high - 1)}"
 
 
-def _output(line: _Line) -> str:
-    return output_text(line.choice.output) if line.choice else ""
-
-
 MEASURED: tuple[Field[_Line], ...] = (
     Field(
         "choice", "CHOICE", least=16, text=lambda line: line.label,
         about="the choice that was measured",
     ),
     Field(
-        "median", "MEDIAN", right=True, text=_median,
-        about="of many calls, those of all choices in turn",
+        "median", "MEDIAN", right=True,
+        text=lambda line: fmt.duration(line.choice.ms if line.choice else None),
+        about="of many calls, alternating between the choices",
     ),
     Field(
-        "interval", "95 % INTERVAL", right=True, text=_interval,
+        "interval", "95 % INTERVAL", right=True,
+        text=lambda line: _times(line.choice.low, line.choice.high) if line.choice else "",
         about="where the true median lies, 19 times of 20",
     ),
     Field(
-        "spread", "SPREAD", drop=3, right=True, text=_spread,
+        "spread", "SPREAD", drop=3, right=True,
+        text=lambda line: fmt.percent(line.choice.spread) if line.choice else "",
         about="how far single calls lie apart, relative",
     ),
     Field(
         "extra", "VS BEST", right=True, text=_versus_best,
-        about="how much longer than the best choice a call takes",
+        about="how much longer a call takes than with the lowest median",
     ),
     Field(
         "ratios", "INTERVAL", drop=2, right=True, text=_ratios, about="95 % interval of that"
     ),
     Field(
-        "output", "OUTPUT", drop=1, text=_output, about=ABOUT,
+        "output", "OUTPUT", drop=1, about=ABOUT,
+        text=lambda line: output_text(line.choice.output if line.choice else None),
     ),
     Field(
         "verdict", "VERDICT",
         text=lambda line: line.choice.verdict if line.choice else f"failed: {line.reason}",
-        about="fastest, tied, slower, or unclear: more rounds may tell",
+        about="fastest, tied, slower, or unclear: more rounds may decide",
     ),
 )  # fmt: skip
 
 
 def _lines(tuning: Tuning, measurement: Measurement) -> list[_Line]:
-    """Best first, then those that failed."""
-    known = [
+    """Return a line for each choice: the best first, the failed ones last."""
+    timed = [
         _Line(label(tuning, choice.hash, choice.name), choice, at)
         for at, choice in enumerate(measurement.choices)
     ]
@@ -220,7 +210,7 @@ def _lines(tuning: Tuning, measurement: Measurement) -> list[_Line]:
         _Line(label(tuning, choice.hash, choice.name), None, reason=plain(choice.reason or ""))
         for choice in measurement.failed
     ]
-    return known + failed
+    return timed + failed
 
 
 def measured_text(tuning: Tuning, measurement: Measurement) -> str:
@@ -232,7 +222,7 @@ def measured_text(tuning: Tuning, measurement: Measurement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Repeats:
-    """A choice and what each of several measurements says of it."""
+    """A choice with its results in several measurements."""
 
     label: str
     measured: Sequence[MeasuredChoice]
@@ -273,20 +263,17 @@ REPEATS: tuple[Field[_Repeats], ...] = (
 )  # fmt: skip
 
 
-def _repeats(tuning: Tuning, measurements: Sequence[Measurement]) -> list[_Repeats]:
-    """In the order of the last measurement."""
-    return [
+def repeats_text(tuning: Tuning, measurements: Sequence[Measurement]) -> str:
+    """A line a choice, as the last measurement orders them: how far its medians lie apart, and how
+    often it got which verdict."""
+    lines = [
         _Repeats(
             label(tuning, choice.hash, choice.name),
             [its for m in measurements if (its := m.of(choice.hash)) is not None],
         )
         for choice in measurements[-1].choices
     ]
-
-
-def repeats_text(tuning: Tuning, measurements: Sequence[Measurement]) -> str:
-    """A line a choice: how far its medians lie apart, and how often it got which verdict."""
-    return text_table(REPEATS, _repeats(tuning, measurements))
+    return text_table(REPEATS, lines)
 
 
 def repeat_line(tuning: Tuning, measurement: Measurement, at: int, of: int) -> str:
@@ -342,7 +329,7 @@ def _standing(tuning: Tuning, measurement: Measurement) -> str:
         )
     if unclear:
         longer = "--measure-kernels SECONDS" if is_kernel(tuning.op) else "--budget"
-        text += f"; a larger {longer} or a quieter machine may tell"
+        text += f"; a larger {longer} or a quieter machine may decide"
     return text
 
 
@@ -366,8 +353,13 @@ def meaning(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | 
     if measured.verdict == "tied":
         return f"{who} takes {taken.label}, and nothing measured is faster"
     if measured.verdict == "faster":
-        return f"{who} takes {taken.label}, which is right"
+        return f"{who} takes {taken.label}, which is {_right(tuning, taken)}"
     return ""
+
+
+def _right(tuning: Tuning, choice: Choice) -> str:
+    """Say whether its verdict holds against all choices, or against the measured ones alone."""
+    return "right" if stats.standing(tuning, choice) == "clear" else "the fastest of those measured"
 
 
 def pinned(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus) -> str:
@@ -388,13 +380,18 @@ def pinned(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus) ->
         return f"{held}; it is {slower}: rocm-tui pin {id} {better}, or rocm-tui unpin {id}"
     if measured.verdict == "tied":
         return f"{held}, and nothing measured is faster"
-    return f"{held}, which is right" if measured.verdict == "faster" else held
+    choice = next((c for c in tuning.choices if c.hash == own), None)
+    if measured.verdict != "faster" or choice is None:
+        return held
+    return f"{held}, which is {_right(tuning, choice)}"
 
 
 def label(tuning: Tuning, hash: str | None, name: str | None) -> str:
     """The name that the tuning has for a choice: torch numbers kernels anew in each process."""
-    known = next((choice for choice in tuning.choices if hash and choice.hash == hash), None)
-    return plain((known.label if known else None) or name or hash or "?")
+    choice_of_hash = next(
+        (choice for choice in tuning.choices if hash and choice.hash == hash), None
+    )
+    return plain((choice_of_hash.label if choice_of_hash else None) or name or hash or "?")
 
 
 def pinnable(tuning: Tuning, hash: str) -> str:
@@ -411,19 +408,19 @@ def conditions(measurement: Measurement) -> list[str]:
 
 
 def exactness(measurement: Measurement) -> list[str]:
-    """What the clock could tell, where that is known."""
+    """Return the resolution of the timer, if it is known."""
     step = measurement.resolution_ms
     return [] if step is None else [f"timer resolution {fmt.duration(step)}"]
 
 
 def machine(measurement: Measurement) -> str:
-    """How the device was doing: `1,980 MHz, 312 W, 54 °C`; empty where nobody told."""
-    known = (
+    """How the device was doing: `1,980 MHz, 312 W, 54 °C`; empty if unknown."""
+    readings = (
         (measurement.clock_mhz, "MHz"),
         (measurement.power_w, "W"),
         (measurement.temperature_c, "°C"),
     )
-    return ", ".join(f"{value:,.0f} {unit}" for value, unit in known if value is not None)
+    return ", ".join(f"{value:,.0f} {unit}" for value, unit in readings if value is not None)
 
 
 def _names(names: Sequence[str]) -> str:

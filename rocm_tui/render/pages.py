@@ -26,7 +26,7 @@ _PROBLEM = PROBLEM[1:]
 
 @dataclass(frozen=True, slots=True)
 class _PartyLine:
-    """One party of a disagreement; the problem stands beside the first."""
+    """One party of a disagreement; the problem is beside the first."""
 
     disagreement: Disagreement
     party: Party
@@ -47,7 +47,7 @@ class _PartyLine:
 _PARTIES: tuple[Field[_PartyLine], ...] = (
     *fields_of(_PROBLEM, lambda line: line.disagreement.row),
     Field(
-        "who", "WHO", 8, 24, text=lambda line: plain(line.party.who),
+        "who", "WHO", 8, 24, good=14, text=lambda line: plain(line.party.who),
         about="the rank, process or log",
     ),
     Field(
@@ -67,7 +67,7 @@ _PARTIES: tuple[Field[_PartyLine], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
-    """One reason why a backend is missing; the backend stands beside the first."""
+    """One reason why a backend is missing; the backend is beside the first."""
 
     backend: MissingBackend
     why: str
@@ -115,11 +115,16 @@ class _PointLine:
         share = self.point.share
         if share is None:
             return fmt.NONE
-        return self._marked(f"{share * 100:.0f}" if share >= 1 else f"{share * 100:.1f}")
+        return self._marked(fmt.percent(share, self._error).removesuffix(" %"))
 
     @property
     def rate(self) -> str:
-        return self._marked(fmt.flops(self.point.tflops))
+        return self._marked(fmt.flops(self.point.tflops, self._error))
+
+    @property
+    def _error(self) -> float:
+        tuning = self.point.row.tuning
+        return stats.rounding(tuning, stats.winner(tuning))
 
     @property
     def once(self) -> bool:
@@ -134,8 +139,8 @@ class _PointLine:
         if point.wrong == "time":
             return "time wrong (once)"
         if point.wrong == "peak":
-            told = isinstance(peak, Peak) and peak.measured
-            return f"peak wrong ({'measured' if told else 'published'})"
+            measured = isinstance(peak, Peak) and peak.measured
+            return f"peak wrong ({'measured' if measured else 'published'})"
         return f"in {plain(point.cache.name)}" if point.cache else point.bound or ""
 
     def _marked(self, text: str) -> str:
@@ -206,13 +211,17 @@ def pages(report: Report, points: Sequence[tuple[Roofline, Point]]) -> dict[str,
 
 
 def _saved(savings: Savings) -> Page:
-    lines = words.saved_lines(savings) if savings.gains else ["Nothing was tuned yet."]
-    return Page(
-        tuple((line, "") for line in lines),
-        tuple(cells(words.GAINS, gain) for gain in savings.gains),
-        tuple(gain.row for gain in savings.gains),
-        len(savings.gains),
-    )
+    lines = words.saved_lines(savings) if savings.gains else ["No tuning has times to compare yet."]
+    rows = [gain.row for gain in savings.gains]
+    return _page(lines, [cells(words.GAINS, gain) for gain in savings.gains], rows)
+
+
+def _page(
+    sentences: Iterable[str], lines: Sequence[Cells], rows: Iterable[Row], count: int | None = None
+) -> Page:
+    """Return a page; `count` is that of things with several lines each."""
+    styled = tuple((sentence, "") for sentence in sentences)
+    return Page(styled, tuple(lines), tuple(rows), len(lines) if count is None else count)
 
 
 def _repeated(repeated: Sequence[Repeated]) -> Page:
@@ -223,16 +232,12 @@ def _repeated(repeated: Sequence[Repeated]) -> Page:
         least = "at least " if any(problem.untold for problem in repeated) else ""
         took = f"which took {least}{fmt.seconds(more)} more" if more else "tuning time unknown"
         sentence = f"{problems} tuned again, {took}."
-    return Page(
-        ((sentence, ""),),
-        tuple(cells(words.REPEATED, problem) for problem in repeated),
-        tuple(problem.row for problem in repeated),
-        len(repeated),
-    )
+    lines = [cells(words.REPEATED, problem) for problem in repeated]
+    return _page([sentence], lines, [problem.row for problem in repeated])
 
 
 def _without(keys: Iterable[Column], line: Cells) -> Cells:
-    """The line with these cells blank: they stand in the one above."""
+    """Return the line with these cells blank, because the line above has them."""
     return {**line, **dict.fromkeys((column.key for column in keys), ("", ""))}
 
 
@@ -250,12 +255,12 @@ def _ranks(report: Report) -> Page:
         what = counted(len(disagreements), "problem")
         tied = sum(disagreement.tied for disagreement in disagreements)
         unclear = len(disagreements) - matter - tied
-        counts = ((matter, "by more than a tie"), (tied, "tied"), (unclear, "unclear"))
-        parts = [f"{count:,} of them {what}" for count, what in counts if count]
-        how = f"{', '.join(parts)}."
+        counts = ((matter, "differ by more than a tie"), (tied, "tie"), (unclear, "are unclear"))
+        parts = [f"{what} for {count:,} of them" for count, what in counts if count]
+        how = f"Their times {', '.join(parts)}."
         how += f" {words.not_compared(report.not_compared)}." if report.not_compared else ""
         sentence = f"Ranks or hosts use different choices for {what}. {how} {words.TO_AGREE}"
-    return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))
+    return _page([sentence], lines, rows, len(disagreements))
 
 
 def _missing(backends: Sequence[MissingBackend], known: bool) -> Page:
@@ -269,12 +274,12 @@ def _missing(backends: Sequence[MissingBackend], known: bool) -> Page:
     if backends:
         sentence = "Requested backends without a usable choice."
     elif not known:
-        sentence = words.NOT_TOLD
-    return Page(((sentence, ""),), tuple(lines), (), len(backends))
+        sentence = words.BACKENDS_UNKNOWN
+    return _page([sentence], lines, (), len(backends))
 
 
 def by_share(rooflines: Iterable[Roofline]) -> list[tuple[Roofline, Point]]:
-    """Every point with its roofline: those that use least of their roof first."""
+    """Return every point with its roofline, the least share of the roof first."""
     points = [(roofline, point) for roofline in rooflines for point in roofline.points]
     return sorted(points, key=lambda pair: (pair[1].share is None, pair[1].share or 0.0))
 
@@ -282,12 +287,6 @@ def by_share(rooflines: Iterable[Roofline]) -> list[tuple[Roofline, Point]]:
 def roofline_page(points: Sequence[tuple[Roofline, Point]]) -> Page:
     """The page of these points, in this order."""
     several = len({roofline.machine for roofline, _ in points}) > 1
-    sentences: tuple[Span, ...] = ()
-    if not points:
-        sentences = (("No matrix product was tuned whose operations and bytes are known.", ""),)
-    return Page(
-        sentences,
-        tuple(cells(_POINTS, _PointLine(*pair, several)) for pair in points),
-        tuple(point.row for _, point in points),
-        len(points),
-    )
+    none = ["No matrix product was tuned whose operations and bytes are known."]
+    lines = [cells(_POINTS, _PointLine(*pair, several)) for pair in points]
+    return _page([] if points else none, lines, [point.row for _, point in points])

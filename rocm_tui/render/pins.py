@@ -17,7 +17,7 @@ from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
 from backend.tables.model import is_table_op, op_label
 from rocm_tui.harmless import plain
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.measured import BitsChangeJson
 from rocm_tui.render.table import Field, hanging, short_op, short_sizes
 from rocm_tui.session import numbers as fmt
@@ -63,14 +63,19 @@ def proved(status: PinStatus) -> str:
 
 def proof_text(status: PinStatus) -> str:
     """When it was verified and by what, and why that may not hold any more; empty without."""
+    return ", ".join(proof_facts(status))
+
+
+def proof_facts(status: PinStatus) -> list[str]:
+    """Return the facts of `proof_text`, so that a narrow line keeps the first."""
     proof = status.proof
     if proof is None:
-        return ""
+        return []
     what = "verified" if proof.ok else "not called"
     by = "a program's own code" if proof.by == "program" else plain(proof.by)
-    torch = f", torch {plain(proof.torch)}" if proof.torch else ""
-    stale = f"; {status.stale}, v verifies again" if status.stale else ""
-    return f"{what} {moment(proof.when)} by {by}{torch}{stale}"
+    facts = [f"{what} {moment(proof.when)} by {by}"]
+    facts += [f"{status.stale}, v verifies again"] if status.stale else []
+    return [*facts, f"torch {plain(proof.torch)}"] if proof.torch else facts
 
 
 def state_text(status: PinStatus) -> str:
@@ -88,10 +93,6 @@ def state_on(status: PinStatus, index: int | None) -> str:
     holds = any(device.holds for device in status.devices if device.index == index)
     some = any(not device.holds for device in status.devices)
     return "active" if status.state == "unproven" and some and holds else status.state
-
-
-def _age(status: PinStatus) -> str:
-    return fmt.age(status.pin.when or None, time.time())
 
 
 def _shape(status: PinStatus) -> str:
@@ -113,7 +114,7 @@ _STATE: Field[PinStatus] = Field(
     text=state_text,
     short=lambda status: f"{PIN_SIGNS[status.state].mark} {state_text(status)}",
     style=lambda status: PIN_SIGNS[status.state].style,
-    about="what was seen of it: active, unproven, drifted, orphaned, shadowed",
+    about="state of the pin: active, unproven, drifted, orphaned, shadowed",
 )  # fmt: skip
 _ID: Field[PinStatus] = Field(
     "id", "ID", 7, 7, drop=6, text=lambda status: status.pin.id, style="dim",
@@ -126,12 +127,12 @@ _OP: Field[PinStatus] = Field(
     about="the op that the pin is for",
 )  # fmt: skip
 _SHAPE: Field[PinStatus] = Field(
-    "shape", "SHAPE", 8, 34, drop=2, good=14,
+    "shape", "SHAPE", 8, 34, drop=2, good=22,
     text=_shape, short=lambda status: short_sizes(_shape(status)),
     about="every operand's sizes",
 )  # fmt: skip
 _CHOICE: Field[PinStatus] = Field(
-    "choice", "CHOICE", 14, 40, good=18,
+    "choice", "CHOICE", 14, 40, good=22,
     text=lambda status: fmt.shorten(plain(status.pin.label), 40),
     short=lambda status: plain(status.pin.label),
     about="the choice that every later program shall take",
@@ -146,12 +147,12 @@ _WHO: Field[PinStatus] = Field(
     about="who pinned it",
 )  # fmt: skip
 _AGE: Field[PinStatus] = Field(
-    "when", "AGE", 6, 6, drop=3, right=True, text=_age, style="dim",
-    about="since it was pinned",
+    "when", "AGE", 6, 6, drop=3, right=True, style="dim", about="since it was pinned",
+    text=lambda status: fmt.age(status.pin.when or None, time.time()),
 )  # fmt: skip
 _DRIFTS: Field[PinStatus] = Field(
     "drifts", "DRIFTS", 6, 6, drop=1, right=True, text=lambda status: str(status.pin.drifts),
-    style=lambda status: "warn" if status.pin.drifts else "dim",
+    short=lambda status: str(status.pin.drifts or ""), style="warn",
     about="how often it had to be applied again",
 )  # fmt: skip
 _NOTE: Field[PinStatus] = Field(
@@ -182,22 +183,22 @@ HISTORY_COLUMNS: tuple[Field[HistoryEntry], ...] = (
         about="pinned, unpinned, applied again, ...",
     ),
     Field(
-        "op", "OP", 6, 16, drop=2, style="strong",
+        "op", "OP", 6, 16, drop=2, good=11, style="strong",
         text=lambda entry: plain(op_label(entry.op)),
         short=lambda entry: short_op(op_label(entry.op)),
         about="the op that the pin was for",
     ),
     Field(
-        "choice", "CHOICE", 14, 40, text=lambda entry: plain(entry.label),
+        "choice", "CHOICE", 14, 40, good=20, text=lambda entry: plain(entry.label),
         about="the choice that was pinned",
     ),
     Field(
-        "who", "WHO", 4, 14, drop=1, text=lambda entry: plain(entry.who), style="dim",
+        "who", "WHO", 4, 14, drop=5, text=lambda entry: plain(entry.who), style="dim",
         about="who did it",
     ),
     Field(
-        "note", "NOTE", 6, 60, drop=3, text=lambda entry: plain(_reason(entry)), style="dim",
-        about="by which command, among several; and why",
+        "note", "NOTE", 6, 60, drop=3, good=20, text=lambda entry: plain(_reason(entry)),
+        style="dim", about="by which command, among several; and why",
     ),
 )  # fmt: skip
 
@@ -208,7 +209,7 @@ def _reason(entry: HistoryEntry) -> str:
 
 
 def history_line(entry: HistoryEntry) -> str:
-    """What `pins --history` says of it."""
+    """Return the line of an entry in `pins --history`."""
     parts = (entry.what, entry.label, entry.who, _reason(entry))
     return hanging(f"{moment(entry.when)}  ", "  ".join(plain(part) for part in parts if part))
 
@@ -262,7 +263,7 @@ class PinJson(JsonObject):
         )
 
 
-class PinPlanJson(JsonObject):
+class PinPlanJson(Document, tag="rocm-tui/pin-plan/1"):
     """What a pin would change."""
 
     hash: str
@@ -286,7 +287,7 @@ class PinPlanJson(JsonObject):
         )
 
 
-class PinReportJson(JsonObject):
+class PinReportJson(Document, tag="rocm-tui/pin/1"):
     """What a pin changed, and its state as read back."""
 
     pin: PinJson | None
@@ -364,26 +365,28 @@ def _group_lines(undo: Undo, group: PinGroup) -> list[str]:
     again, command = len(undo.steps) - back, plain(group.command)
     lines = []
     if back:
-        lines.append(f"Removes {counted(back, 'pin')} of `{command}`.")
+        lines.append(f"Remove {counted(back, 'pin')} of `{command}`.")
     if again:
-        lines.append(f"Pins {counted(again, 'choice')} again that `{command}` unpinned.")
+        lines.append(f"Pin {counted(again, 'choice')} again that `{command}` unpinned.")
     former = sum(step.again is not None for step in undo.steps) - again
     if former:
         lines.append(f"The earlier pin is restored for {former:,} of them.")
     if undo.left:
-        lines.append(f"{counted(undo.left, 'more pin')} of it changed since, and stays as it is.")
+        lines.append(
+            f"{counted(undo.left, 'more pin has', 'more pins have')} changed since: not undone."
+        )
     return [*lines, f"Done {moment(group.when)} by {plain(undo.entry.who)}."]
 
 
 def _step_lines(step: UndoStep) -> list[str]:
     entry, again, op = step.entry, step.again, plain(op_label(step.entry.op))
-    label, made = plain(entry.label), f"{moment(entry.when)} by {plain(entry.who)}."
+    label, event = plain(entry.label), f"{moment(entry.when)} by {plain(entry.who)}."
     if again is None:
-        return [f"Removes the pin {op} → {label}.", f"Pinned {made}"]
-    does = f"Pins {op} → {plain(again.label)} again"
+        return [f"Remove the pin {op} → {label}.", f"Pinned {event}"]
+    does = f"Pin {op} → {plain(again.label)} again"
     if entry.what == "unpin":
-        return [f"{does}.", f"Unpinned {made}"]
-    return [f"{does}, in place of {label}.", f"{label} was pinned {made}"]
+        return [f"{does}.", f"Unpinned {event}"]
+    return [f"{does}, in place of {label}.", f"{label} was pinned {event}"]
 
 
 class UndoStepJson(JsonObject):
@@ -394,7 +397,7 @@ class UndoStepJson(JsonObject):
     id: str | None
 
 
-class UndoJson(UndoStepJson):
+class UndoJson(UndoStepJson, Document, tag="rocm-tui/undo/1"):
     """What an undo does: `steps` are all of its command, the latest is repeated beside them."""
 
     command: str | None
@@ -423,10 +426,10 @@ class UndoJson(UndoStepJson):
 
 
 def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
-    """One sentence where `choice` is slower than the best one; None where it is not known to be.
+    """Return a sentence if `choice` is known to be slower than the best one, else None.
 
-    There may be reasons for pinning it. A measured verdict counts; single numbers only where they
-    can be told apart.
+    There may be reasons for pinning it. A measured verdict counts; single times only if they differ
+    by more than their timer resolves.
     """
     measured = stats.measured(tuning, choice)
     if measured is not None and tuning.measured is not None:
@@ -442,7 +445,8 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
         return None
     if stats.near(tuning, fastest, choice):
         return None
-    by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
+    error = fmt.rounding(choice.ms, fastest.ms)
+    by = f"{fmt.percent(choice.ms / fastest.ms - 1, error)} slower than {fastest.label}"
     return plain(f"{choice.label} was {by} when it was tuned, by single times, not measured.")
 
 
@@ -473,7 +477,7 @@ def _effect_on(device: Row, choice: Choice) -> str:
     tuning, now, name = device.tuning, in_use(device), device_name(device)
     own = next((c for c in tuning.choices if kernel_identity(c) == kernel_identity(choice)), None)
     if own is None or own.failed:
-        return f"{name} was tuned without it, and takes its own best."
+        return f"{name} was tuned without it, and keeps what it uses."
     if now is own:
         return f"{name} uses it already; the pin keeps it so."
     ours, theirs = (_duration(tuning, each) for each in (own, now))

@@ -49,39 +49,6 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """From `low` to `high`, both positive, over `cells`."""
-
-    low: float
-    high: float
-    cells: int
-
-    def place(self, value: float) -> float:
-        """0 at the low end, `cells` at the high end."""
-        return log10(value / self.low) / log10(self.high / self.low) * self.cells
-
-    def cell(self, value: float) -> int:
-        return max(0, min(self.cells - 1, floor(self.place(value))))
-
-    def value(self, place: float) -> float:
-        return float(self.low * (self.high / self.low) ** (place / self.cells))
-
-    def ticks(self, apart: int) -> list[float]:
-        """Round values at least so many cells apart, as dense as that allows."""
-        for steps in ((1, 2, 5), (1,)):
-            values = [
-                step * 10.0**power
-                for power in range(floor(log10(self.low)), floor(log10(self.high)) + 1)
-                for step in steps
-                if self.low <= step * 10.0**power <= self.high
-            ]
-            places = [self.place(value) for value in values]
-            if all(right - left >= apart for left, right in pairwise(places)):
-                break
-        return values
-
-
-@dataclass(frozen=True, slots=True)
 class Even:
     """From `low` to `high`, which differ, in equal steps over `cells`; `whole` has ticks at whole
     numbers alone."""
@@ -102,13 +69,37 @@ class Even:
         return self.low + (self.high - self.low) * place / self.cells
 
     def ticks(self, apart: int) -> list[float]:
-        """Round values at least so many cells apart, as dense as that allows."""
+        """Return round values at least `apart` cells apart, as dense as that allows."""
         least = (self.high - self.low) / self.cells * apart
         power = 10.0 ** floor(log10(least))
         step = next(times * power for times in (1, 2, 5, 10) if times * power >= least * 0.999)
         step = max(1.0, step) if self.whole else step
         first = ceil(self.low / step)
         return [at * step for at in range(first, floor(self.high / step) + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis(Even):
+    """In equal factors; both ends are positive."""
+
+    def place(self, value: float) -> float:
+        return log10(value / self.low) / log10(self.high / self.low) * self.cells
+
+    def value(self, place: float) -> float:
+        return float(self.low * (self.high / self.low) ** (place / self.cells))
+
+    def ticks(self, apart: int) -> list[float]:
+        for steps in ((1, 2, 5), (1,)):
+            values = [
+                step * 10.0**power
+                for power in range(floor(log10(self.low)), floor(log10(self.high)) + 1)
+                for step in steps
+                if self.low <= step * 10.0**power <= self.high
+            ]
+            places = [self.place(value) for value in values]
+            if all(right - left >= apart for left, right in pairwise(places)):
+                break
+        return values
 
 
 def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
@@ -135,8 +126,8 @@ def _tick(value: float) -> str:
 
 
 def draw(
-    x: Axis | Even,
-    y: Axis | Even,
+    x: Even,
+    y: Even,
     curves: Sequence[Curve],
     marks: Sequence[Mark],
     title: str,
@@ -180,7 +171,7 @@ def _cells(
     return spans
 
 
-def _curve(x: Axis | Even, y: Axis | Even, curve: Curve) -> dict[tuple[int, int], int]:
+def _curve(x: Even, y: Even, curve: Curve) -> dict[tuple[int, int], int]:
     """The dots of a curve by cell. Steep parts are filled up, so that the line does not break."""
     dots: dict[tuple[int, int], int] = {}
     before: int | None = None
@@ -200,7 +191,7 @@ def _curve(x: Axis | Even, y: Axis | Even, curve: Curve) -> dict[tuple[int, int]
     return dots
 
 
-def _below(x: Axis | Even) -> list[Line]:
+def _below(x: Even) -> list[Line]:
     """The horizontal axis: its ticks and their values."""
     ticks = {x.cell(value): _tick(value) for value in x.ticks(8)}
     rule = "".join("┬" if at in ticks else "─" for at in range(x.cells))
@@ -209,10 +200,7 @@ def _below(x: Axis | Even) -> list[Line]:
         start = max(0, at - len(text) // 2)
         values[start : start + len(text)] = text
     blank = " " * _LABEL
-    return [
-        ((f"{blank}└{rule}", "dim"),),
-        ((f"{blank} {''.join(values).rstrip()}", "dim"),),
-    ]
+    return [((f"{blank}└{rule}", "dim"),), ((f"{blank} {''.join(values).rstrip()}", "dim"),)]
 
 
 PADDING = _LABEL + 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A problem, where it was seen first, and how often its source tells of it."""
+    """A problem, where it was seen first, and how often its source repeats it."""
 
     problem: Fault
     count: int = 1
@@ -92,8 +92,8 @@ def why_nothing(model: Model, looked: Sequence[PathKind], hidden: int = 0) -> li
     """
     if hidden:
         return [f"{counted(hidden, 'tuning')} found, none of which passes the filter"]
-    told = {problem.source for problem in model.problems}
-    lines = [line for at in looked if at.path not in told for line in _of_path(at)]
+    sources = {problem.source for problem in model.problems}
+    lines = [line for at in looked if at.path not in sources for line in _of_path(at)]
     count = len(model.sessions)
     if count:
         who = counted(count, "session is", "sessions are")
@@ -101,12 +101,27 @@ def why_nothing(model: Model, looked: Sequence[PathKind], hidden: int = 0) -> li
     return lines
 
 
+def why_no_tuning(model: Model) -> str:
+    """Return why the programs that ended recorded no tuning, and what to do; empty before that."""
+    if not model.sessions or model.processes.live:
+        return ""
+    graphs = [seen.graph for program in model.graphs.programs() for seen in program.graphs]
+    off = sum(graph.max_autotune is False for graph in graphs)
+    if off:
+        whole = counted(off, "graph was", "graphs were")
+        return f"{whole} compiled with max_autotune off; {_RUN}"
+    if graphs:
+        whole = counted(len(graphs), "graph was", "graphs were")
+        return f"{whole} compiled without an op that Inductor tunes"
+    return "the program compiled no graph; check that it reaches torch.compile"
+
+
 def _of_path(at: PathKind) -> Iterator[str]:
     path, advice = plain(at.path), f"; {_RUN}" if at.cache else ""
     if at.kind == "missing":
         yield f"{path} is not there yet{advice}"
     elif at.kind == "file":
-        yield f"{path}: no AUTOTUNE table and no time of a choice in it"
+        yield f"{path}: no AUTOTUNE table or time of a choice recognised in it"
     elif at.kind == "folder" and at.files:
         files = counted(at.files, "file")
         yield f"{path}: {files} read, and no tuning found"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from backend.counted import counted, noun
 from backend.model.inductor_kernel import is_kernel
 from rocm_tui.harmless import plain
-from rocm_tui.json_output import JsonObject, fill
+from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.compare import lost_text
-from rocm_tui.render.table import Field, fields_of, problem_line, text_table
+from rocm_tui.render.table import Field, fields_of, hanging, problem_line, text_table
 from rocm_tui.render.tuning_json import ProblemJson
 from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.job import MissingBackend, ProblemSaving, Repeated, Report, Savings
@@ -20,11 +20,11 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
 AGREED = "Ranks and hosts agree: no problem has two choices in use."
-NOT_COMPARED = "Ranks are not compared: no problem was chosen for by two processes of one job."
+NOT_COMPARED = "Ranks are not compared: no two processes of one job tuned the same problem."
 WHY_NOT = "`rocm-tui agree` says why."
 TO_AGREE = "`rocm-tui agree --propose` names one choice for all, and can pin it."
 ALL_WORK = "Every requested backend has a choice that works."
-NOT_TOLD = "Requested backends unknown: only sessions of `rocm-tui run` record them."
+BACKENDS_UNKNOWN = "Requested backends unknown: only sessions of `rocm-tui run` record them."
 TUNED_ONCE = "No problem was tuned twice."
 _FEW = 6
 """Machines, caches or logs that have a sentence each."""
@@ -37,7 +37,7 @@ def _short(label: str) -> str:
 
 
 def _seconds(seconds: float, untold: int) -> str:
-    """What tunings took: `≥` where some of them do not tell."""
+    """Return the duration of tunings: `≥` if that of some is unknown."""
     if not seconds:
         return fmt.NONE
     return f"{'≥' if untold else ''}{fmt.seconds(seconds)}"
@@ -79,25 +79,25 @@ GAINS: tuple[Field[ProblemSaving], ...] = (
     *fields_of(PROBLEM, lambda gain: gain.row),
     Field(
         "use", "IN USE", 12, 40, drop=4, text=lambda gain: _short(gain.choice.label),
-        about="the choice that most tunings of it use",
+        about="the choice that most of its tunings use",
     ),
     Field(
         "saved", "SAVED", 9, 10, right=True, text=_gain, style=_gain_style,
         about="what a call takes less than ATen's; tie; unclear; waited; ~ not measured",
     ),
     Field(
-        "calls", "PER PASS", 8, 8, drop=2, right=True, style="dim",
+        "calls", "CALLS", 5, 8, drop=5, right=True, style="dim",
         text=lambda gain: fmt.count(gain.calls), short=lambda gain: fmt.narrow_count(gain.calls),
-        about="how often one pass of the model calls it",
+        about="calls in one pass of the model",
     ),
     Field(
-        "all", "IN ALL", 9, 10, drop=1, right=True, text=_in_all, style=_gain_style,
+        "all", "PER PASS", 9, 10, drop=1, right=True, text=_in_all, style=_gain_style,
         about="what all calls of one pass save; ~ not measured; ? suspect",
     ),
     Field(
         "took", "TUNING", 8, 12, right=True, name="tuning took",
         text=lambda gain: _seconds(gain.seconds, gain.untold),
-        about="what its tunings took; ≥: some do not tell",
+        about="what its tunings took; ≥: some durations are unknown",
     ),
 )  # fmt: skip
 
@@ -120,25 +120,33 @@ REPEATED: tuple[Field[Repeated], ...] = (
         about="what it took beyond the first time",
     ),
     Field(
-        "winners", "FASTEST", 16, 90,
+        "winners", "FASTEST", 16, 90, good=22,
         text=lambda repeated: ", ".join(
             f"{_short(label)} {times:,}×" for label, times in repeated.winners
         ),
         style=lambda repeated: "" if len(repeated.winners) > 1 else "dim",
-        about="which choices were, and how often",
+        about="which choices had the smallest time, and how often",
     ),
 )  # fmt: skip
 
 
 def text(report: Report) -> str:
-    """The four parts, each with a headline that says what was found."""
+    """The four parts in the order of the screen's pages, each with a headline."""
+    savings, again = report.savings, report.repeated
+    saved = [*saved_lines(savings), text_table(GAINS, savings.gains)] if savings.gains else []
     blocks = [
+        saved or ["No tuning has times to compare."],
+        ["Tuned more than once:", text_table(REPEATED, again)] if again else [TUNED_ONCE],
         _disagreements(report),
         _missing(report.missing, report.backends_known),
-        _savings(report.savings),
-        _repeated(report.repeated),
     ]
-    return "\n\n".join("\n".join(lines) for lines in blocks)
+    return "\n\n".join("\n".join(map(_folded, lines)) for lines in blocks)
+
+
+def _folded(text: str) -> str:
+    """Fold a sentence at the terminal's width; tables fit it already."""
+    sentence = text.lstrip()
+    return text if "\n" in text else hanging(text[: -len(sentence)], sentence)
 
 
 def agreement(compared: int, left_out: int) -> str:
@@ -193,9 +201,7 @@ def _missing(backends: Iterable[MissingBackend], known: bool) -> list[str]:
         lines += [f"  {line}" for line in reason_lines(backend)]
     if lines:
         return ["Missing backends:", *lines]
-    if known:
-        return [ALL_WORK]
-    return [NOT_TOLD]
+    return [ALL_WORK if known else BACKENDS_UNKNOWN]
 
 
 def missing_line(backend: MissingBackend) -> str:
@@ -203,24 +209,22 @@ def missing_line(backend: MissingBackend) -> str:
     tunings = counted(backend.tunings, "tuning")
     what = f"{'all ' * (backend.failed > 1)}{counted(backend.failed, 'choice')} failed"
     what = what if backend.failed else "no choice"
-    where = "" if backend.everywhere else ", though there is one elsewhere"
+    where = "" if backend.everywhere else "; other tunings have one"
     return f"{plain(backend.backend)}: {what} in {tunings} ({plain(', '.join(backend.ops))}){where}"
 
 
 def reason_lines(backend: MissingBackend) -> list[str]:
-    """Why, in a line a reason; one that says that nobody knows, if so."""
+    """Return a line for each reason, or one that says that none is recorded."""
     if not backend.reasons:
-        return ["Inductor left it out and does not say why: unsupported operands?"]
+        why = "Its operands may be unsupported"
+        if backend.backend == "CPP" and {"mm", "addmm"} & set(backend.ops):
+            # What `use_cpp_gemm_template` in torch/_inductor/utils.py requires.
+            why = "It needs constant weights: for inference, set TORCHINDUCTOR_FREEZING=1"
+        return [f"Inductor gives no reason. {why}"]
     return [
         plain(reason.text) if not reason.count else f"{reason.count:,}× {plain(reason.text)}"
         for reason in backend.reasons
     ]
-
-
-def _savings(savings: Savings) -> list[str]:
-    if not savings.gains:
-        return ["Nothing was tuned."]
-    return [*saved_lines(savings), text_table(GAINS, savings.gains)]
 
 
 def saved_lines(savings: Savings) -> list[str]:
@@ -277,8 +281,8 @@ def _unmeasured(savings: Savings) -> list[str]:
         return []
     are = counted(count, "problem is", "problems are")
     lines = [
-        f"{are} not measured and not counted: times that were taken once (~) do not tell what is "
-        "saved. m in Watch measures a tuning, M all suspects; so does `rocm-tui measure`."
+        f"{are} left out: single timings (~) do not show what tuning saves. "
+        "Press m in Watch to measure a tuning, a to measure all suspects."
     ]
     if waits:
         have = counted(waits, "of them has", "of them have")
@@ -289,7 +293,7 @@ def _unmeasured(savings: Savings) -> list[str]:
 
 def _saves(savings: Savings) -> str:
     """The sum, and of what it is the sum."""
-    known, count = len(savings.valued), len(savings.gains)
+    valued, count = len(savings.valued), len(savings.gains)
     once, unclear = len(savings.unmeasured), savings.unclear
     if unclear and not any(gain.saved_ms for gain in savings.valued):
         return f"Savings vs ATen: unclear for {counted(unclear, 'measured problem')}. Tuning"
@@ -298,9 +302,9 @@ def _saves(savings: Savings) -> str:
     kernels = sum(is_kernel(gain.row.tuning.op) for gain in savings.gains)
     rivals = count - kernels
     alone = f"{counted(kernels, 'Triton kernel has', 'Triton kernels have')} no rival in ATen"
-    if not known and not rivals and kernels:
+    if not valued and not rivals and kernels:
         return f"Savings vs ATen unknown: {alone}. Tuning"
-    if not known:
+    if not valued:
         none = "it has no" if count == 1 else f"none of {counted(rivals, 'problem')} has a"
         more = f", and {alone}" if kernels else ""
         return f"Savings vs ATen unknown: {none} time of ATen{more}. Tuning"
@@ -309,13 +313,13 @@ def _saves(savings: Savings) -> str:
         sums = f"loses {fmt.duration(-savings.saved_ms)}"
     left = [f"{once:,} not measured"] if once else []
     left += [f"{unclear:,} unclear"] if unclear else []
-    untold = count - known - once - unclear - kernels
+    untold = count - valued - once - unclear - kernels
     left += [f"{untold:,} without a time of ATen"] if untold > 0 else []
     left += [f"{counted(kernels, 'Triton kernel')} without a rival there"] if kernels else []
-    rest = f" ({known:,} of {counted(count, 'problem')}: {', '.join(left)})"
+    rest = f" ({valued:,} of {counted(count, 'problem')}: {', '.join(left)})"
     pins = sum(gain.row.pin is not None for gain in savings.gains)
     who = f"Tuning with {counted(pins, 'pin')}" if pins else "Tuning"
-    return f"{who} {sums} a pass against ATen{rest if known < count else ''} and"
+    return f"{who} {sums} a pass against ATen{rest if valued < count else ''} and"
 
 
 def _took(savings: Savings) -> str | None:
@@ -325,8 +329,7 @@ def _took(savings: Savings) -> str | None:
     if not savings.seconds and savings.unknown:
         return None
     if savings.unknown:
-        does = noun(savings.unknown, "does", "do")
-        some = f"{savings.unknown:,} of {counted(savings.tunings, 'tuning')} {does} not tell"
+        some = f"unknown for {savings.unknown:,} of {counted(savings.tunings, 'tuning')}"
         return f"took at least {fmt.seconds(savings.seconds)}{ranks} ({some})"
     return f"took {fmt.seconds(savings.seconds)}{ranks}"
 
@@ -338,16 +341,10 @@ def _paid(savings: Savings) -> str:
         unknown = savings.saved_ms > 0 and len(savings.systems) < 2
         return "; passes to pay for it: unknown." if unknown else "."
     least = "at least " if savings.at_least else ""
-    known, count = len(savings.valued), len(savings.gains)
-    those = "that one is" if known == 1 else f"those {known:,} are"
-    who = f"; {those}" if known < count else ":"
+    valued, count = len(savings.valued), len(savings.gains)
+    those = "that one is" if valued == 1 else f"those {valued:,} are"
+    who = f"; {those}" if valued < count else ":"
     return f"{who} paid for after {least}{runs:,.0f} {noun(round(runs), 'pass', 'passes')}."
-
-
-def _repeated(repeated: Sequence[Repeated]) -> list[str]:
-    if not repeated:
-        return [TUNED_ONCE]
-    return ["Tuned more than once:", text_table(REPEATED, repeated)]
 
 
 class RivalJson(JsonObject):
@@ -356,7 +353,7 @@ class RivalJson(JsonObject):
 
 
 class PartyJson(JsonObject):
-    """One of those that use different choices for a problem."""
+    """A rank, host or log, with the choice that it uses for a problem."""
 
     who: str
     choice: str
@@ -425,7 +422,7 @@ class SystemSavingsJson(SavingsSumJson):
 
 
 class SavingsJson(SavingsSumJson):
-    """The sum of all, and each problem of it."""
+    """The sum over all problems, and each problem."""
 
     systems: tuple[str, ...]
     by_system: list[SystemSavingsJson]
@@ -474,7 +471,7 @@ class RepeatedJson(ProblemJson):
         return fill(cls, repeated, repeated.row, repeated.row.tuning, winners=winners)
 
 
-class ReportJson(JsonObject):
+class ReportJson(Document, tag="rocm-tui/report/1"):
     """Times in milliseconds and seconds; unknown values are null."""
 
     disagreements: list[DisagreementJson]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from backend.model.session import Activity
+from backend.model.session import Activity, Session
 from rocm_tui.harmless import plain
 from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.table import Field, text_table
@@ -38,15 +38,15 @@ def state_text(activity: Activity, *, short: bool = False, now: float | None = N
 
 
 def _doing(activity: Activity, short: bool) -> str:
-    if activity.told == "importing":
+    if activity.last_state == "importing":
         return "importing torch"
-    if activity.told == "waiting":
+    if activity.last_state == "waiting":
         op = "" if short else f" of {plain(activity.op, 30)}"
         return f"waits for rank {activity.rank}'s choice{op}"
-    if activity.told not in ("precompiling", "tuning"):
-        return activity.told
+    if activity.last_state not in ("precompiling", "tuning"):
+        return activity.last_state
     op = "" if short else f" {plain(activity.op, 30)},"
-    return f"{activity.told}{op} {activity.done} of {activity.total}"
+    return f"{activity.last_state}{op} {activity.done} of {activity.total}"
 
 
 def _signal(number: int) -> str:
@@ -61,11 +61,6 @@ def _state_style(row: SessionRow) -> str:
     if activity.state == "died" or (activity.state == "done" and activity.status):
         return "bad"
     return "accent" if activity.lives and activity.state != "running" else ""
-
-
-def command_text(row: SessionRow) -> str:
-    """As it could be typed."""
-    return words_text(row.session.argv)
 
 
 def words_text(argv: Sequence[str]) -> str:
@@ -93,10 +88,6 @@ def moment(seconds: float, now: float) -> str:
     return time.strftime(form, time.localtime(seconds))
 
 
-def _started(row: SessionRow) -> str:
-    return moment(row.session.started, time.time())
-
-
 def _device(row: SessionRow) -> str:
     session = row.session
     if session.device == "cpu":
@@ -104,31 +95,32 @@ def _device(row: SessionRow) -> str:
     return plain(session.device or session.arch or "", 40) or fmt.NONE
 
 
-def _rank(row: SessionRow) -> str:
-    return "" if row.session.rank is None else str(row.session.rank)
-
-
-def _count(number: int) -> str:
-    return fmt.count(number or None)
+def modes_text(session: Session | None) -> str:
+    """Return the unusual ways of autotuning of a session; empty if none is known."""
+    return ", ".join(plain(mode, 20) for mode in (session and session.modes) or ())
 
 
 SESSIONS: tuple[Field[SessionRow], ...] = (
     Field(
         "name", "SESSION", 12, 40, text=lambda row: f"{'  ' * row.member}{plain(row.name)}",
         style=lambda row: "strong" if row.activity.lives else "", name="id",
-        about="host and pid of the process; its ranks stand below the one that started them",
+        about="host and pid of the process; its ranks are below the one that started them",
     ),
     Field(
-        "started", "STARTED", 8, 10, drop=3, text=_started, style="dim",
+        "started", "STARTED", 8, 10, drop=3, style="dim",
+        text=lambda row: moment(row.session.started, time.time()),
         about="the time of day, or the date of an older one",
     ),
     Field(
-        "state", "STATE", 16, 42, text=lambda row: state_text(row.activity, now=time.time()),
-        style=_state_style,
+        "state", "STATE", 16, 42, good=34,
+        text=lambda row: state_text(row.activity, now=time.time()), style=_state_style,
         about="what the process does; died: it ended without saying so; unknown: it cannot be "
         "seen from here whether it lives",
     ),
-    Field("rank", "RANK", 4, 4, drop=4, right=True, text=_rank, about="in a distributed job"),
+    Field(
+        "rank", "RANK", 4, 4, drop=4, right=True, about="in a distributed job",
+        text=lambda row: "" if row.session.rank is None else str(row.session.rank),
+    ),
     Field(
         "torch", "TORCH", 6, 14, drop=5, text=lambda row: plain(row.session.torch) or fmt.NONE,
         style="dim", about="its version of PyTorch",
@@ -138,21 +130,27 @@ SESSIONS: tuple[Field[SessionRow], ...] = (
         about="what it compiles for, once that is known",
     ),
     Field(
-        "tuned", "TUNED", 5, 6, right=True, text=lambda row: _count(row.tuned),
+        "modes", "MODES", 5, 24, drop=8, style="dim",
+        text=lambda row: modes_text(row.session) or fmt.NONE,
+        about="unusual ways of autotuning that were on: origami, pipelined, profiler, incremental",
+    ),
+    Field(
+        "tuned", "TUNED", 5, 6, right=True, text=lambda row: fmt.count(row.tuned or None),
         about="how many tunings it timed the choices of",
     ),
     Field(
-        "cached", "CACHED", 6, 6, drop=2, right=True, text=lambda row: _count(row.cached),
-        style="dim", about="how many it took from a cache or a pin, and timed nothing",
+        "cached", "CACHED", 6, 6, drop=2, right=True, style="dim",
+        text=lambda row: fmt.count(row.cached or None),
+        about="how many it took from a cache or a pin, and timed nothing",
     ),
     Field(
         "took", "TOOK", 6, 10, drop=7, right=True, style="dim",
         text=lambda row: fmt.seconds(row.seconds) if row.seconds else fmt.NONE,
-        about="what its tunings took, as far as they tell",
+        about="what its tunings took, as far as that is recorded",
     ),
     Field(
-        "command", "COMMAND", 10, 200, drop=1, text=command_text, short=_brief_command,
-        about="the words that started it",
+        "command", "COMMAND", 10, 200, drop=1, short=_brief_command,
+        text=lambda row: words_text(row.session.argv), about="the words that started it",
     ),
 )  # fmt: skip
 
@@ -169,7 +167,7 @@ def ended_text(row: SessionRow, now: float) -> str:
 
 
 def sessions_text(rows: Iterable[SessionRow]) -> str:
-    """A line a session; columns of which no session tells are left out."""
+    """Return a line for each session; columns that are empty for all are left out."""
     listed = list(rows)
     empty = ("", fmt.NONE)
     fields = [
@@ -192,6 +190,7 @@ class SessionJson(JsonObject):
     device: str | None
     arch: str | None
     compute_units: int | None
+    modes: tuple[str, ...] | None
     cache_dir: str | None
     run: str | None
     started: float | None
@@ -222,7 +221,7 @@ class SessionJson(JsonObject):
             cache_dir=session.cache_dir or None,
             run=row.process.run or None,
             started=session.started or None,
-            last=activity.told,
+            last=activity.last_state,
             awaited_rank=activity.rank,
             exit_status=activity.status,
             logs=tuple(row.process.logs),

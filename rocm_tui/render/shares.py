@@ -9,20 +9,29 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graphs import Share, SharePart
 
 SIGNS = {"seen": "", "measured": "~", "once": "~"}
-"""What stands before a share, by how it is known: only what a profiler saw in the program is
+"""The mark of a share, by how it is known: only what a profiler saw in the program is
 measured there. The time of a kernel alone, measured or not, says about what it takes in a graph."""
+
+
+_LEAST = 0.0005
+"""The smallest part that one decimal of a percentage shows."""
 
 
 def _known(share: Share | None) -> bool:
     """Whether its share was seen in the program."""
-    return share is not None and share.told == "seen"
+    return share is not None and share.basis == "seen"
 
 
 def share_text(share: Share | None) -> str:
     """`12.3 %`; `~12.3 %` by the time of the kernel alone."""
     if share is None or share.share is None:
         return fmt.NONE if share else ""
-    return SIGNS[share.told] + fmt.percent(share.share)
+    return _part_of_time(share.share, SIGNS[share.basis])
+
+
+def _part_of_time(part: float, sign: str) -> str:
+    """A small part is not none: `<0.1 %`."""
+    return f"{sign}{fmt.percent(part)}" if not 0 < part < _LEAST else f"{sign}<0.1 %"
 
 
 def _gain(share: Share | None) -> str:
@@ -30,8 +39,8 @@ def _gain(share: Share | None) -> str:
         return fmt.NONE if share else ""
     if share.gain == 0:
         return fmt.percent(0.0)  # of whatever share
-    sign = SIGNS[share.told]
-    return ("≤" if share.gain is None else "") + sign + fmt.percent(share.to_gain)
+    sign = SIGNS[share.basis]
+    return ("≤" if share.gain is None else "") + _part_of_time(share.to_gain, sign)
 
 
 SHARES: tuple[Field[Share | None], ...] = (
@@ -55,22 +64,22 @@ SHARES: tuple[Field[Share | None], ...] = (
 
 
 def share_line(share: Share | None) -> Line | None:
-    """`60.1 % of the graphs' time in llama.py · 4× in b3f21aa: 800 calls, 75 % of it`; or None."""
+    """`60.1 % of the graphs' time in llama.py · 4× in b3f21aa: 800 calls, 75 % of its time`."""
     if share is None or not share.parts:
         return None
     count = len(share.parts)
-    told = share_text(share)
+    text = share_text(share)
     spans: list[Span] = [(" ", "")]
     if share.share is not None:
-        spans.append((told, "strong" if _known(share) else ""))
+        spans.append((text, "strong" if _known(share) else ""))
         spans.append((f" of the graphs' time in {plain(share.program)}", ""))
     else:
         spans.append((f"In {counted(count, 'graph')} of {plain(share.program)}", ""))
-    spans += [(f" · {_part(part, SIGNS[share.told])}", "dim") for part in share.parts]
+    spans += [(f" · {_part(part, SIGNS[share.basis])}", "dim") for part in share.parts]
     return tuple(spans)
 
 
 def _part(part: SharePart, sign: str) -> str:
     """`sign` is that of all parts together: how the most doubtful is known."""
-    of = f", {sign}{fmt.percent(part.share)} of it" if part.share is not None else ""
+    of = f", {sign}{fmt.percent(part.share)} of its time" if part.share is not None else ""
     return f"{part.count:,}× in {part.graph}: {counted(part.calls, 'call')}{of}"

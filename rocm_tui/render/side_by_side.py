@@ -23,7 +23,7 @@ from rocm_tui.session import stats
 from rocm_tui.session.kernel_resources import ResourceUse
 
 
-def tell(answers: Mapping[str, ResourceUse | Unknown]) -> dict[str, Footprint]:
+def footprints(answers: Mapping[str, ResourceUse | Unknown]) -> dict[str, Footprint]:
     return {hash_: Footprint(cells(answer), sentence(answer)) for hash_, answer in answers.items()}
 
 
@@ -61,18 +61,16 @@ def sentence(known: ResourceUse | Unknown) -> str:
 
 
 def block(choices: Sequence[Choice], answers: Mapping[str, ResourceUse | Unknown]) -> str:
-    """What `show` prints of those choices that `found` tells of; empty if it tells of none.
+    """Return what `show` prints of the choices in `answers`; empty if there are none.
 
-    A table of those that are known, then why the others are not.
+    A table of the known ones, then why the others are unknown.
     """
     ours = [(c, answer) for c in choices if (answer := answers.get(c.hash or "")) is not None]
-    known = [
-        [plain(c.label), *cells(known).values()]
-        for c, known in ours
-        if isinstance(known, ResourceUse)
+    rows = [
+        [plain(c.label), *cells(rows).values()] for c, rows in ours if isinstance(rows, ResourceUse)
     ]
     header = ("a kernel takes", *(column.title for column in RESOURCES))
-    lines = [plain_table(header, known, "l" + "r" * len(RESOURCES))] if known else []
+    lines = [plain_table(header, rows, "l" + "r" * len(RESOURCES))] if rows else []
     reasons = [answer.reason for _, answer in ours if isinstance(answer, Unknown)]
     for reason in dict.fromkeys(reasons):
         names = [c.label for c, answer in ours if answer == Unknown(reason)]
@@ -83,11 +81,7 @@ def block(choices: Sequence[Choice], answers: Mapping[str, ResourceUse | Unknown
 
 def size(number: int | None) -> str:
     """Bytes: `0`, `512 B`, `34 KiB`, `16.5 KiB`."""
-    if number is None:
-        return "?"
-    if number < 1024:
-        return f"{number} B" if number else "0"
-    return f"{number / 1024:.1f}".removesuffix(".0") + " KiB"
+    return "?" if number is None else fmt.size(number).replace(".0 ", " ") if number else "0"
 
 
 def _limit(held: Occupancy) -> str:
@@ -192,22 +186,25 @@ def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
         ends = [(m.low, m.high) if m else None for m in measured]
         yield Fact("  95 % interval", tuple(_range(pair, scale, unit, width) for pair in ends))
     longer = (_longer(tuning, choice, choices[0]) for choice in choices[1:])
-    yield Fact("vs best", ("best", *longer))
+    first = _verdict(tuning, choices[0], choices[0]).replace("fastest", "best")
+    yield Fact("vs best", (first if first.endswith("best") else "lowest", *longer))
     if any(measured):
         yield Fact("  95 % interval", tuple(_ratios(m) for m in measured))
         yield Fact("spread", tuple(fmt.percent(m.spread) if m else "" for m in measured))
         caches = f", {tuning.measured.caches}" if tuning.measured else ""
-        how = (f"{counted(m.rounds, 'round')}{caches}" if m else "one number" for m in measured)
-        yield Fact("measured", tuple(how))
+        how = [f"{counted(m.rounds, 'round')}{caches}" if m else "" for m in measured]
+        timings = ["" if time is None else "one timing" for time in ms]
+        yield Fact("measured", tuple(a or b for a, b in zip(how, timings, strict=True)))
         yield Fact("when tuned", tuple(number(choice.ms, True) for choice in choices))
     rates = [stats.tflops(tuning, time) for time in ms]
     if any(rates):
-        yield Fact("throughput", tuple(map(_rate, rates, once)))
+        errors = [stats.rounding(tuning, choice) for choice in choices]
+        yield Fact("throughput", tuple(map(_rate, rates, errors, once)))
 
 
 def _verdict(tuning: Tuning, choice: Choice, best: Choice) -> str:
     if choice.failed:
-        return "failed"
+        return "not timed" if choice.skipped else "failed"
     measured = stats.measured(tuning, choice)
     if measured is not None:
         return verdict_word(measured)
@@ -224,7 +221,7 @@ def _extra(tuning: Tuning, choice: Choice, best: Choice) -> float:
 
 
 def _longer(tuning: Tuning, choice: Choice, best: Choice) -> str:
-    text = fmt.signed(_extra(tuning, choice, best))
+    text = fmt.signed(_extra(tuning, choice, best), stats.rounding(tuning, choice, best))
     return fmt.once(text) if stats.once(tuning, choice, best) else text
 
 
@@ -246,16 +243,16 @@ def _configuration(choices: Sequence[Choice], all_keys: bool) -> Iterator[Fact]:
 
 def _kernels(choices: Sequence[Choice], footprints: Mapping[str, Footprint]) -> Iterator[Fact]:
     yield from _heading("Kernel")
-    yield Fact("from", tuple(provider(choice) or "?" for choice in choices))
-    known = [footprints.get(choice.hash or "") for choice in choices]
-    cells = [footprint.cells if footprint else {} for footprint in known]
+    yield Fact("from", tuple(provider(choice) or "unknown" for choice in choices))
+    taken = [footprints.get(choice.hash or "") for choice in choices]
+    cells = [footprint.cells if footprint else {} for footprint in taken]
     if any(cells):
         for column in RESOURCES:
             yield _compared(
                 _TITLES.get(column.key, column.title),
                 tuple(footprint.get(column.key, "") for footprint in cells),
             )
-    hashes = tuple(plain(choice.hash or "?").rpartition("-")[2][:12] for choice in choices)
+    hashes = tuple(plain(choice.hash or "unknown").rpartition("-")[2][:12] for choice in choices)
     yield Fact("hash", hashes)
     if any(choice.failed for choice in choices):
         reasons = tuple(plain(c.reason or "") if c.failed else "" for c in choices)
@@ -289,8 +286,8 @@ def _number(ms: float | None, once: bool, *, scale: float, unit: str, width: int
     return f"{fmt.once(text) if once else text:>{width}} {unit}"
 
 
-def _rate(rate: float | None, once: bool) -> str:
-    text = fmt.throughput(rate) if rate else ""
+def _rate(rate: float | None, error: float, once: bool) -> str:
+    text = fmt.throughput(rate, error) if rate else ""
     return fmt.once(text) if once else text
 
 

@@ -30,7 +30,8 @@ class Column:
     On the screen `least` cells are needed to show it at all, `most` is all it ever takes. `drop` is
     the order of leaving a narrow one: the highest leaves first, 0 never leaves. Those from
     `SPARE` on leave already when another column cannot have its `good` width. A cell is cut
-    in its middle where it has no room; one of `facts` loses the last of its words.
+    in its middle where it has no room; one of `facts` loses the last of its words. A name that is
+    `whole` is cut only where no other column can leave for it.
     """
 
     key: str
@@ -42,6 +43,7 @@ class Column:
     good: int = 0
     about: str = ""
     facts: bool = False
+    whole: bool = False
 
 
 Line = tuple[Span, ...]
@@ -76,7 +78,7 @@ class Field(Column, Generic[_T]):
 
 
 def fields_of(fields: Iterable[Field[_S]], part: Callable[[_T], _S]) -> tuple[Field[_T], ...]:
-    """The same columns for things of which `part` is what these tell of."""
+    """Return the same columns for things whose `part` they describe."""
     return tuple(_field_of(field, part) for field in fields)
 
 
@@ -94,7 +96,7 @@ def _field_of(field: Field[_S], part: Callable[[_T], _S]) -> Field[_T]:
 
 
 def problem_line(fields: Iterable[Field[_T]], thing: _T) -> str:
-    """What is known of it on one line."""
+    """Return the texts of these fields on one line."""
     return " ".join(text for field in fields if (text := field.text(thing)))
 
 
@@ -103,11 +105,7 @@ def cells(fields: Iterable[Field[_T]], thing: _T) -> dict[str, Span]:
     return {field.key: field.cell(thing) for field in fields}
 
 
-def text_table(
-    fields: Sequence[Field[_T]],
-    things: Iterable[_T],
-    width: int | None = None,
-) -> str:
+def text_table(fields: Sequence[Field[_T]], things: Iterable[_T], width: int | None = None) -> str:
     """Return the text that a command prints: a heading, then a line for each item. On a terminal,
     or with a `width`, less important columns are left out and names are shortened in the middle."""
     width = say.width() if width is None else width
@@ -136,7 +134,7 @@ _SHORT = 12
 
 
 def _fitted(fields: Sequence[Field[_T]], rows: Sequence[Sequence[str]], width: int) -> str:
-    """The same in so many cells. Numbers and ids are never cut: they leave, or stay whole."""
+    """Align rows within `width` cells. Numbers and ids are never cut: they leave, or stay whole."""
     lines = ([field.heading for field in fields], *rows)
     places, wants = {}, {}
     for at, field in enumerate(fields):
@@ -151,15 +149,17 @@ def _fitted(fields: Sequence[Field[_T]], rows: Sequence[Sequence[str]], width: i
     written = []
     for line in lines:
         *before, last = (line[places[slot.column]] for slot in slots)
-        first, *more = _folded(last, slots[-1].width) if folds else [last]
+        folded = wrap(last, slots[-1].width, break_on_hyphens=False) if folds else ()
+        first, *more = folded or [last]
         parts = [slot.cell(text) for slot, text in zip(slots, (*before, first), strict=True)]
         written.append("  ".join(parts).rstrip())
         written += [indent + text for text in more]
     return "\n".join(written)
 
 
-def _folded(text: str, width: int) -> list[str]:
-    return wrap(text, width, break_on_hyphens=False) or [text]
+def wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of a sentence; a name such as `rocm-tui` is never cut at its hyphen."""
+    return wrap(text, max(20, width), break_on_hyphens=False)
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
@@ -218,8 +218,10 @@ def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tupl
     `wants` holds the widest content of a column, in cells; columns it does not name are left out.
     """
     kept = [column for column in columns if column.key in wants]
-    _leave(kept, SPARE, {c.key: max(c.least, min(c.good, wants[c.key])) for c in kept}, width)
-    _leave(kept, 1, {c.key: c.least for c in kept}, width)
+    least = {c.key: _least(c, wants[c.key]) for c in kept}
+    good = {c.key: max(c.least, least[c.key], min(c.good, wants[c.key])) for c in kept}
+    _leave(kept, SPARE, good, width)
+    _leave(kept, 1, least, width)
     sizes = {c.key: max(c.least, min(c.most, max(wants[c.key], cell_len(c.title)))) for c in kept}
     over = _total(list(sizes.values())) - width
     for column in kept:  # blanks go before text does
@@ -228,18 +230,28 @@ def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tupl
         if blank > 0:
             sizes[column.key] -= blank
             over -= blank
-    for column in kept:  # and facts that are told elsewhere, too
+    for column in kept:  # and facts that are shown elsewhere, too
         if over > 0 and column.facts and column.good:
             spared = min(over, max(0, sizes[column.key] - max(column.least, column.good)))
             sizes[column.key] -= spared
             over -= spared
-    while over > 0:
-        loose = [c.key for c in kept if sizes[c.key] > c.least]
-        if not loose:
-            break
-        sizes[max(loose, key=lambda key: sizes[key])] -= 1
-        over -= 1
+    for floors in (good, least, {c.key: c.least for c in kept}):
+        while over > 0:
+            loose = [c.key for c in kept if sizes[c.key] > floors[c.key]]
+            if not loose:
+                break
+            sizes[max(loose, key=lambda key: sizes[key])] -= 1
+            over -= 1
     return tuple(Slot(column, sizes[column.key]) for column in kept)
+
+
+def _least(column: Column, want: int) -> int:
+    """Return the cells without which a column leaves; one that is `whole` or has a `good` width
+    wants no more than its contents and its title need."""
+    if not want or not (column.whole or column.good):
+        return column.least
+    whole = max(column.least, min(column.most, want)) if column.whole else column.least
+    return min(whole, max(want, cell_len(column.title)))
 
 
 def natural(columns: Sequence[Column], wants: Mapping[str, int]) -> int:
@@ -297,7 +309,7 @@ def whole(line: Line, width: int) -> Line:
 
 
 def folded(line: Line, width: int) -> list[Line]:
-    """In lines of so many cells, cut between words; those below begin further right."""
+    """Fold a line between words to `width` cells; the lines below are indented."""
     if sum(cell_len(text) for text, _ in line) <= width:
         return [line]
     lines: list[list[Span]] = [[]]
@@ -309,7 +321,7 @@ def folded(line: Line, width: int) -> list[Line]:
                 used, word = len(_BELOW), word.lstrip(" ")
             lines[-1].append((word, style))
             used += cell_len(word)
-    return [tuple(one) for one in lines]
+    return [tuple(spans) for spans in lines]
 
 
 def filled(line: Line, width: int) -> Line:

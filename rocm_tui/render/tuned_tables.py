@@ -20,8 +20,8 @@ NAMES = {
 }
 """What the tuners are called."""
 ELSEWHERE = "timed by another program, so not ranked with the choices"
-UNTOLD = "no time told"
-ASKED = "asked for, not tuned"
+UNTIMED = "no time recorded"
+ASKED = "requested, not tuned"
 
 
 def tuner_name(tuning: Tuning) -> str:
@@ -36,29 +36,29 @@ def place_of(tuning: Tuning) -> str:
     return f"{name}:{tuning.entry.line}" if tuning.entry else name
 
 
-def _told(tuning: Tuning) -> list[str]:
-    """Its tuner, solution, time, device and place."""
+def _entry_texts(tuning: Tuning) -> list[str]:
+    """Return its tuner, solution, time, device and place."""
     choice = taken(tuning) if tuning.entry else tuning.choices[0] if tuning.choices else None
-    time = UNTOLD if choice is None or choice.ms is None else fmt.duration(choice.ms)
+    time = UNTIMED if choice is None or choice.ms is None else fmt.duration(choice.ms)
     device = tuning.entry.device if tuning.entry else ""
     solved = [choice.label, time] if choice else [several_text(len(tuning.choices)) or ASKED]
     key = (tuning.inputs_key or "").partition(",")[2] if tuning.options else ""
-    told = (tuner_name(tuning), *solved, device, place_of(tuning), key)
-    return [plain(part) for part in told if part]
+    parts = (tuner_name(tuning), *solved, device, place_of(tuning), key)
+    return [plain(part) for part in parts if part]
 
 
 def several_text(count: int) -> str:
-    """What is said of an entry that has several solutions and does not tell which is taken; empty
-    for others."""
-    return f"{count} solutions, which is taken is not told" if count > 1 else ""
+    """Return the text for an entry with several solutions that does not say which one is taken;
+    empty for others."""
+    return f"{count} solutions; which one is taken is unknown" if count > 1 else ""
 
 
 def beside_lines(row: Row) -> list[Line]:
-    """One for each entry beside a tuning, and that nothing follows of their times."""
+    """Return a line for each entry beside a tuning; their times are not compared with its own."""
     lines: list[Line] = []
     for at, entry in enumerate(row.beside):
-        who, *rest = _told(entry)
-        said = f"  ({ELSEWHERE})" if at == 0 else ""
+        who, *rest = _entry_texts(entry)
+        said = f" · {ELSEWHERE}" if at == 0 else ""
         lines.append(((f" {who}  ", "accent"), ("  ".join(rest), ""), (said, "dim")))
     return lines
 
@@ -68,23 +68,23 @@ def beside_text(row: Row) -> list[str]:
     if not row.beside:
         return []
     about = f"{counted(len(row.beside), 'entry', 'entries')} of other tuners' tables, {ELSEWHERE}:"
-    return ["", about, *("  " + "  ".join(_told(entry)) for entry in row.beside)]
+    return ["", about, *("  " + "  ".join(_entry_texts(entry)) for entry in row.beside)]
 
 
 def entry_verdict(tuning: Tuning) -> Line:
-    """What stands for the verdict of an entry."""
-    who, *rest = _told(tuning)
+    """Return what is shown of an entry in place of a verdict."""
+    who, *rest = _entry_texts(tuning)
     return ((f" {who}", "strong"), (": " + " · ".join(rest), ""))
 
 
 def entry_facts(tuning: Tuning) -> list[tuple[str, str]]:
-    """Who wrote the entry of a table, where it stands, what it is looked up by and what it took."""
+    """Return who wrote the entry of a table, its line, its key and its solution."""
     entry = tuning.entry
     if entry is None:
         return []
     solution, choice = several_text(len(tuning.choices)) or ASKED, taken(tuning)
     if choice is not None:
-        time = UNTOLD if choice.ms is None else fmt.once(fmt.duration(choice.ms))
+        time = UNTIMED if choice.ms is None else fmt.once(fmt.duration(choice.ms))
         solution = f"{choice.label}, {time}"
     key = (tuning.inputs_key or "").replace(",", ", ").replace(",  ", ", ")
     return [

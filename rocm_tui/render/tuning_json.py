@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
@@ -18,6 +18,9 @@ from rocm_tui.session.in_use import device_name, in_use, pinned_choice
 from rocm_tui.session.kernel_resources import ResourceUse
 from rocm_tui.session.model import Row
 from rocm_tui.session.stats import layout_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class ResourcesJson(JsonObject):
@@ -68,7 +71,7 @@ def _share_members(share: Share | None) -> dict[str, Any]:
     return {
         "calls": share.calls if share else None,
         "share": share.share if share else None,
-        "share_by": share.told if share and share.share is not None else None,
+        "share_by": share.basis if share and share.share is not None else None,
         "gain": share.gain if share else None,
         "gain_at_most": share.at_most if share else None,
         "program": share.program if share else None,
@@ -131,7 +134,7 @@ class ProblemJson(JsonObject):
 
 
 class ChoiceJson(JsonObject):
-    """A choice, and what repeated measurement says of it."""
+    """A choice with its repeated measurement."""
 
     name: str | None
     hash: str | None
@@ -152,7 +155,7 @@ class ChoiceJson(JsonObject):
         tuning: Tuning,
         choice: Choice,
         resources: Mapping[str, ResourceUse | Unknown] | None = None,
-    ) -> ChoiceJson:
+    ) -> Self:
         measured = MeasuredJson.of(stats.measured(tuning, choice))
         if resources is None:
             return fill(cls, choice, measured=measured, resources=UNSET)
@@ -253,7 +256,7 @@ class TuningJson(ProblemJson):
         row: Row,
         resources: Mapping[str, ResourceUse | Unknown] | None = None,
         columns: dict[str, str] | UnsetType = UNSET,
-    ) -> TuningJson:
+    ) -> Self:
         """`resources` of its kernels and other `columns` of a tuned table are what `show` adds."""
         tuning, own = row.tuning, in_use(row)
         return fill(

@@ -31,7 +31,7 @@ _DEVICES: Field[Row] = Field(
     about="of this box that tuned it; the numbers are the first one's",
 )  # fmt: skip
 _LAYOUT: Field[Row] = Field(
-    "layout", "LAYOUT", 6, 6, drop=2, style="dim",
+    "layout", "LAYOUT", 6, 6, drop=3, style="dim",
     text=lambda row: row.layout,
     about="N by rows, T by columns, of both factors; + with gaps",
 )  # fmt: skip
@@ -44,7 +44,7 @@ _SOURCE: Field[Row] = Field(
     about="session (host and pid) or file; shown if there are several",
 )  # fmt: skip
 _TUNER: Field[Row] = Field(
-    "tuner", "TUNER", 8, 12, drop=3, style="accent",
+    "tuner", "TUNER", 8, 12, drop=2, style="accent",
     text=lambda row: plain(grouping.tuner_of(row)) or "inductor",
     about="whose table has it; shown if not all are Inductor's",
 )  # fmt: skip
@@ -53,7 +53,7 @@ FACET_KEYS = frozenset(field.key for field in FACETS)
 
 
 def source_text(row: Row, names: Mapping[str, str]) -> str:
-    """By one of `names`, else in full."""
+    """Return the source by its short name in `names`, else in full."""
     source = grouping.source_of(row)
     return plain(names.get(source, source))
 
@@ -75,7 +75,7 @@ UNDECIDED: Mapping[str, str] = {"tied": "tie", "unclear": "unclear"}
 
 def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE) -> str:
     """How far the next lies behind the fastest, or another choice: `1.8 %`, `tie`, `unclear`,
-    `beaten #2` (by a choice that was measured to be faster), `–`.
+    `#2 wins` (a measurement found that choice to be faster), `–`.
 
     `~1.8 %` is of times that were taken once, and `~behind` says that another is ahead by these.
     """
@@ -85,11 +85,12 @@ def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE
         return fmt.NONE
     if standing == "slower":
         better = stats.faster(tuning, own)
-        return f"beaten #{better[0]}" if better else "beaten"
+        return f"#{better[0]} wins" if better else "beaten"
     if standing in UNDECIDED:
         return UNDECIDED[standing]
     nearest = stats.nearest(tuning, own)
-    text = fmt.percent(stats.lead_over(tuning, own, nearest))
+    error = stats.rounding(tuning, own, nearest)
+    text = fmt.percent(stats.lead_over(tuning, own, nearest), error)
     text = "behind" if standing == "behind" else text
     return fmt.once(text, mark) if stats.once(tuning, own, nearest) else text
 
@@ -100,10 +101,6 @@ def time_text(tuning: Tuning, choice: Choice | None, mark: str = fmt.ONCE) -> st
     return fmt.once(text, mark) if stats.once(tuning, choice) else text
 
 
-def _name(row: Row) -> str:
-    return row.id if row.occurrence == 1 else f"{row.id} ({row.occurrence})"
-
-
 def _sizes(row: Row) -> str:
     return plain(stats.sizes_text(row.tuning))
 
@@ -112,20 +109,16 @@ def _dtype(row: Row) -> str:
     return plain(stats.dtype_of(row.tuning))
 
 
-def _count(row: Row) -> str:
-    return f"{stats.tried(row.tuning)}{'' if row.tuning.num_choices is not None else '+'}"
-
-
 def _winner(row: Row) -> str:
-    """The pinned one, else the fastest; of a source that tells no time, what it took. No one
-    name where the devices of a box use several."""
+    """Return the pinned choice, else the fastest; from a source without times, the choice that it
+    names. Where the devices of a box use several, the cell says so."""
     if row.awaits_pin:
         return fmt.AWAITED
     if row.devices:
         return plain(used_by_all(row))
     own = in_use(row)
     if own is not None:
-        return plain(own.label)
+        return plain(used.label(row, own))
     chosen = stats.chosen(row.tuning)
     return plain(chosen.description if chosen.hash is None else chosen.label) if chosen else ""
 
@@ -140,7 +133,7 @@ def _error(row: Row) -> str:
 
 
 def error(measured: MeasuredChoice) -> str:
-    """Half the 95 % interval of a measured median, in percent of it."""
+    """Return half the 95 % interval of a measured median, in percent of the median."""
     half = (measured.high - measured.low) / 2 / measured.ms * 100 if measured.ms else inf
     if half >= 1000 or not isfinite(half):
         return fmt.NONE if not isfinite(half) else ">999"
@@ -148,14 +141,10 @@ def error(measured: MeasuredChoice) -> str:
 
 
 def _mark(row: Row, *choices: Choice | None) -> str:
-    """What stands before what is made of times of `choices` that were taken once. That of a choice
-    which is the same on all devices of a box may be another device's."""
+    """Return the sign before values that single times of `choices` give. The time of a choice that
+    is the same on all devices of a box may be another device's."""
     doubtful = row.suspect or any(choice is not None and choice.shared for choice in choices)
     return fmt.SUSPECT if doubtful else fmt.ONCE
-
-
-def _time(row: Row) -> str:
-    return time_text(row.tuning, in_use(row), _mark(row, in_use(row)))
 
 
 def _time_style(row: Row) -> str:
@@ -164,8 +153,10 @@ def _time_style(row: Row) -> str:
 
 
 def _rate(row: Row) -> str:
-    text = fmt.flops(stats.tflops(row.tuning, used.time_ms(row)))
-    return fmt.once(text, _mark(row, in_use(row))) if stats.once(row.tuning, in_use(row)) else text
+    own = in_use(row)
+    rate = stats.tflops(row.tuning, used.time_ms(row))
+    text = fmt.flops(rate, stats.rounding(row.tuning, own))
+    return fmt.once(text, _mark(row, own)) if stats.once(row.tuning, own) else text
 
 
 def _versus_aten(row: Row) -> str:
@@ -180,7 +171,7 @@ def _versus_aten(row: Row) -> str:
     gain = None if rival is None else stats.ratio(tuning, rival, best)
     if rival is None or gain is None:
         return fmt.NONE
-    text = fmt.factor(gain)
+    text = fmt.factor(gain, stats.rounding(tuning, best, rival))
     text = fmt.once(text, _mark(row, best, rival)) if stats.once(tuning, best, rival) else text
     return UNDECIDED.get(stats.versus(tuning, best, rival) or "", text)
 
@@ -193,7 +184,7 @@ def _gain_style(row: Row) -> str:
 
 
 def _lead(row: Row) -> str:
-    """Of one that runs how far it is; of one whose end was never read nothing is known."""
+    """Return the lead; of a running tuning its progress, `cut` where its end was never read."""
     tuning = row.tuning
     if tuning.state == "running":
         return f"{tuning.timed}/{stats.total(tuning) or '?'}"
@@ -221,26 +212,25 @@ def _pin(row: Row) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _pin_told(row: Row) -> str:
+def _pin_state(row: Row) -> str:
     if row.pin is None:
         return ""
-    one = state_on(row.pin, row.tuning.device_index)
-    return " ".join(filter(None, (one if row.is_device else state_text(row.pin), proved(row.pin))))
+    here = row.is_device
+    state = state_on(row.pin, row.tuning.device_index) if here else state_text(row.pin)
+    return " ".join(filter(None, (state, proved(row.pin))))
 
 
 ID: Field[Row] = Field(
-    "id",
-    "ID",
-    text=_name,
+    "id", "ID", text=lambda row: row.id if row.occurrence == 1 else f"{row.id} ({row.occurrence})",
     about="of op, inputs and precision; (2): tuned twice",
-)
+)  # fmt: skip
 OP: Field[Row] = Field(
-    "op", "OP", 8, 18, good=13, style="strong",
+    "op", "OP", 8, 28, whole=True, style="strong",
     text=lambda row: plain(row.tuning.op), short=lambda row: short_op(row.tuning.op),
     about="what was tuned: mm, bmm, addmm, convolution, ...",
 )  # fmt: skip
 SHAPE: Field[Row] = Field(
-    "shape", "SHAPE", 16, 34, good=20,
+    "shape", "SHAPE", 15, 34, good=20,
     text=lambda row: fmt.shorten(_sizes(row), 40),
     short=lambda row: short_sizes(_sizes(row)) or fmt.NONE,
     about="batch×M×N×K of a product, else each operand; a kernel's sizes",
@@ -256,19 +246,21 @@ TUNINGS: tuple[Field[Row], ...] = (
     TYPE,
     Field(
         "n", "N", 2, 4, drop=8, right=True, name="choices", style="dim",
-        text=lambda row: stats.tried_text(row.tuning), short=_count,
+        text=lambda row: stats.tried_text(row.tuning),
+        short=lambda row: f"{stats.tried(row.tuning)}{'+' * (row.tuning.num_choices is None)}",
         about="number of choices tried; 10+: no more are shown",
     ),
     Field(
-        "winner", "IN USE", 14, 48, good=18, name="in use",
+        "winner", "IN USE", 12, 48, good=18, name="in use",
         text=lambda row: fmt.shorten(_winner(row) or fmt.NONE, 36),
         short=lambda row: short_choice(_winner(row)) or fmt.NONE,
         style=lambda row: _live(row) if in_use(row) else "dim",
         about="taken by programs: pinned, else fastest; differs (2) by device",
     ),
     Field(
-        "time", "TIME", 9, 9, right=True, text=_time, style=_time_style,
-        about="of one call of it; ~ taken once; ? suspect; else measured",
+        "time", "TIME", 9, 9, right=True, style=_time_style,
+        text=lambda row: time_text(row.tuning, in_use(row), _mark(row, in_use(row))),
+        about="of one call; ~ taken once; ? suspect; else measured",
     ),
     Field(
         "error", "±%", 4, 4, drop=10, right=True, text=_error, style="dim",
@@ -284,11 +276,11 @@ TUNINGS: tuple[Field[Row], ...] = (
         about="ATen's time over that of what is in use; ~ of single times",
     ),
     Field(
-        "lead", "LEAD", 8, 9, drop=3, right=True, text=_lead, style=_lead_style,
-        about="over the next; tie, unclear; beaten #2; 3/14: runs; ▶ a job",
+        "lead", "LEAD", 8, 9, drop=2, right=True, text=_lead, style=_lead_style,
+        about="over the next; tie, unclear; #2 wins; 3/14: runs; ▶ a job", facts=True,
     ),
     Field(
-        "pin", "PIN", 4, 13, drop=1, good=6, text=_pin_told, short=_pin,
+        "pin", "PIN", 4, 13, drop=1, good=6, text=_pin_state, short=_pin,
         style=lambda row: PIN_SIGNS[row.pin.state].style if row.pin else "",
         about="state of the pin, place of its choice, ✓ when it was verified", facts=True,
     ),
@@ -309,6 +301,8 @@ DEVICE_LINES: tuple[Field[Row], ...] = (
 )
 """What `show` prints of each device that tuned a problem."""
 _NO_NAMES: Mapping[str, str] = {}
+_BLANK = f" {fmt.NONE}"
+"""What the cell of a column says where it has no value."""
 _AGE = Column("age", "AGE", 6, 6, drop=6, right=True, about="since it was tuned or first seen here")
 _SHARES: tuple[Field[Row], ...] = table.fields_of(SHARES, lambda row: row.share)
 _BEFORE = TUNINGS.index(TYPE) + 1
@@ -317,11 +311,11 @@ COLUMNS: tuple[Column, ...] = (*_ALL, _AGE)
 """What Watch shows."""
 PROBLEM: tuple[Field[Row], ...] = (
     replace(ID, text=lambda row: row.id),
-    replace(OP, least=6, most=16, good=0),
+    replace(OP, least=6, most=16, whole=False),
     replace(SHAPE, least=12, text=_sizes),
     TYPE,
 )
-"""What stands first wherever a table has a line a problem; the screen leaves the id out."""
+"""The first columns of each table with a line a problem; the screen leaves the id out."""
 
 
 _BY_KEY: Mapping[str, Field[Row]] = {field.key: field for field in _ALL}
@@ -332,23 +326,47 @@ def cells(
     row: Row, now: float, names: Mapping[str, str] = _NO_NAMES, keys: Iterable[str] = _KEYS
 ) -> dict[str, Span]:
     """The text and style of columns of Watch, all or those of `keys`; `names` are of sources."""
-    told = {key: field.cell(row) for key in keys if (field := _BY_KEY.get(key))}
+    shown = {key: field.cell(row) for key in keys if (field := _BY_KEY.get(key))}
     if row.is_device:  # below the row of its problem
-        told |= {key: (text, "dim") for key, text in _device_cells(row).items() if key in told}
-    if "source" in told:
-        told["source"] = source_text(row, names), "dim"
+        texts = dict.fromkeys(("shape", "dtype", "layout", "devices"), "")
+        texts["op"] = device_label(row)
+        shown |= {key: (text, "dim") for key, text in texts.items() if key in shown}
+    if "source" in shown:
+        shown["source"] = source_text(row, names), "dim"
     if _AGE.key in keys:
-        told[_AGE.key] = age_text(row, now), "dim"
-    return told
+        shown[_AGE.key] = fmt.age(row.when, now), "dim"
+    return shown
 
 
-def _device_cells(row: Row) -> dict[str, str]:
-    return {"op": f"└ {device_name(row)}", "shape": "", "dtype": "", "layout": "", "devices": ""}
+class ColumnsWithValues:
+    """The columns in which some row has a value: a column of dashes is not worth its cells. Only
+    rows that came or went are looked at, unless a column may have lost its last value."""
+
+    def __init__(self) -> None:
+        self._rows: Sequence[Row] = ()
+        self._keys: frozenset[str] = frozenset()
+
+    def of(self, rows: Sequence[Row]) -> frozenset[str]:
+        """Return their keys; `rows` are not changed afterwards."""
+        gone, came = grouping.difference(self._rows, rows)
+        self._rows = rows
+        doubtful = {key for key in self._keys if any(_has_value(row, key) for row in gone)}
+        kept = self._keys - doubtful
+        kept |= {key for key in _KEYS if key not in kept and any(_has_value(r, key) for r in came)}
+        kept |= {key for key in doubtful - kept if any(_has_value(row, key) for row in rows)}
+        self._keys = frozenset(kept)
+        return self._keys
 
 
-def age_text(row: Row, now: float) -> str:
-    """The one cell that changes with time alone."""
-    return fmt.age(row.when, now)
+def _has_value(row: Row, key: str) -> bool:
+    if key == _AGE.key:
+        return row.when is not None
+    return bool(_BY_KEY[key].cell(row)[0].strip(_BLANK))
+
+
+def device_label(row: Row) -> str:
+    """Return the text of a device's row below its tuning: `└ cuda:0`."""
+    return f"└ {device_name(row)}"
 
 
 def tunings_text(rows: Iterable[Row]) -> str:
@@ -356,8 +374,7 @@ def tunings_text(rows: Iterable[Row]) -> str:
     rows = list(rows)
     differing, names = facet_fields(rows)
     if "source" in differing:
-        named = replace(_SOURCE, text=lambda row: source_text(row, names))
-        differing["source"] = named
+        differing["source"] = replace(_SOURCE, text=lambda row: source_text(row, names))
     at = LIST.index(TYPE) + 1
     shares = _SHARES if any(row.share for row in rows) else ()
     fields = (*LIST[:at], *differing.values(), *LIST[at:], *shares)
@@ -373,7 +390,7 @@ def heading_line(heading: Heading, by: str, names: Mapping[str, str]) -> Line:
     name = plain(names.get(heading.group, heading.group)) or _UNKNOWN[by]
     spans: list[Span] = [("▾ " if heading.open else "▸ ", "accent"), (name, "strong")]
     facts = _facts(sums(heading.rows), heading)
-    return (*spans, ("  " + " · ".join(facts), "dim"))
+    return (*spans, (f"  {facts[0]}", "dim"), *((f" · {fact}", "dim") for fact in facts[1:]))
 
 
 def _facts(known: GroupTotals, heading: Heading) -> list[str]:
@@ -384,14 +401,10 @@ def _facts(known: GroupTotals, heading: Heading) -> list[str]:
     if known.measured:
         facts.append(f"{known.faster:,} of {known.measured:,} measured faster than ATen")
     facts += [f"tuning took {fmt.seconds(known.seconds)}"] if known.seconds else []
-    facts += (
-        [f"{SIGNS[known.told]}{fmt.percent(known.share)} of the graphs' time"]
-        if known.share
-        else []
-    )
-    return facts
+    share = f"{SIGNS[known.basis]}{fmt.percent(known.share)} of the graphs' time"
+    return [*facts, share] if known.share else facts
 
 
 def folded_line(folded: Folded) -> Line:
-    """`32 with a single choice (f)`."""
-    return ((f"▸ {len(folded.rows)} with a single choice (f)", "dim"),)
+    """`32 with a single choice · f shows them`."""
+    return ((f"▸ {len(folded.rows)} with a single choice · f shows them", "dim"),)

@@ -29,11 +29,12 @@ from rocm_tui.compare.problems import Index, known, problems
 from rocm_tui.compare.types import TuningSet
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.session.numbers import rounding
 from rocm_tui.session.refusals import why_wrong
 
 Spread = Literal["apart", "tied", "unclear"]
-"""How the times of several choices stand: two of them are no tie; all are; a measurement cannot
-tell yet."""
+"""How the times of several choices compare: two of them are no tie; all are tied; or it is still
+unclear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +97,12 @@ class Selection:
         """Whether it could have selected this choice; None if its source does not show all."""
         if offers(self.tuning, choice):
             return True
-        known_all = (
-            complete(self.tuning)
-            and not self.warm
-            and all(each.hash for each in self.tuning.choices)
-            and not any(_may_be(each, choice) for each in self.tuning.choices)
+        choices = self.tuning.choices
+        unclear = choice.identity is not None and any(  # each may be it on another device
+            each.identity is None and may_differ(each.hash or "") for each in choices
         )
-        return False if known_all and choice.hash else None
-
-
-def _may_be(choice: Choice, other: Choice) -> bool:
-    """Whether a choice, whose hash is not `other`'s, may be the same kernel on another device."""
-    return other.identity is not None and choice.identity is None and may_differ(choice.hash or "")
+        all_shown = complete(self.tuning) and not self.warm and all(each.hash for each in choices)
+        return False if all_shown and choice.hash and not unclear else None
 
 
 def own_choice(tuning: Tuning, choice: Choice) -> Choice:
@@ -133,9 +128,9 @@ class DifferingProblem:
 
     `ratio` is the slowest selected kernel over the fastest, as measured, else in the times of the
     chooser for which they differ most; None if nobody timed two of them. `standing` says how sure
-    that difference is. `loss_ms` is what a call takes longer with the slowest. `measurement` has
-    all selected kernels. `unoffered` lists selected choices with the choosers that were not offered
-    them.
+    that difference is, and `error` is its relative error by the digits of the times. `loss_ms` is
+    what a call takes longer with the slowest. `measurement` has all selected kernels. `unoffered`
+    lists selected choices with the choosers that were not offered them.
     """
 
     row: Row
@@ -145,6 +140,7 @@ class DifferingProblem:
     loss_ms: float
     measurement: Measurement | None
     unoffered: tuple[tuple[Choice, tuple[Chooser, ...]], ...]
+    error: float = 0.0
 
     @property
     def selections(self) -> tuple[Selection, ...]:
@@ -231,7 +227,7 @@ def agreement(
     apart = alone = untold = count = not_compared = 0
     for latest in _by_problem(selections):
         systems = [latest] if across else _classes(latest)
-        classes = [comparable(_identified(members), _choice) for members in systems]
+        classes = [comparable_selections(members) for members in systems]
         several = [members for members in classes if len(members) > 1]
         count += 1
         apart += len(classes) > 1
@@ -287,27 +283,23 @@ def _by_problem(selections: Iterable[Selection]) -> Iterator[list[Selection]]:
 def _classes(selections: Sequence[Selection]) -> list[list[Selection]]:
     """Group selections by system. One with fewer facts joins the only system that it fits."""
     index: Index[list[Selection]] = Index()
-    made: dict[tuple[object, ...], list[Selection]] = {}
+    classes: dict[tuple[object, ...], list[Selection]] = {}
     for each in sorted(selections, key=lambda each: -len(known(each.system.facts))):
         facts = each.system.facts
-        home = made.get(facts) or index.only(facts)
+        home = classes.get(facts) or index.only(facts)
         if home is None:
-            home = made[facts] = []
+            home = classes[facts] = []
             index.add(facts, home)
         home.append(each)
-    return list(made.values())
+    return list(classes.values())
 
 
-def _choice(selection: Selection) -> Choice:
-    return selection.choice
-
-
-def _identified(selections: Sequence[Selection]) -> list[Selection]:
-    """Add identities to the selected choices if their hashes differ."""
-    if len({identity_of(each.choice) for each in selections}) < 2:
-        return list(selections)
-    tunings = identified([each.tuning for each in selections])
-    return [with_identities(each, tuning) for each, tuning in zip(selections, tunings, strict=True)]
+def comparable_selections(selections: Sequence[Selection]) -> list[Selection]:
+    """Return the selections that can be compared, with identities if their hashes differ."""
+    if len({identity_of(each.choice) for each in selections}) > 1:
+        tunings = identified([each.tuning for each in selections])
+        selections = list(map(with_identities, selections, tunings))
+    return comparable(selections)
 
 
 def with_identities(selection: Selection, tuning: Tuning) -> Selection:
@@ -322,17 +314,13 @@ def with_identities(selection: Selection, tuning: Tuning) -> Selection:
 
 
 def _groups(selections: Sequence[Selection]) -> list[SelectionGroup]:
-    groups = by_kernel(sorted(selections, key=_place), _choice)
+    groups = by_kernel(sorted(selections, key=lambda selection: _order(selection.by)))
     return [SelectionGroup(_named(members), tuple(members)) for members in groups]
 
 
 def _named(home: Sequence[Selection]) -> Choice:
-    """Return the choice of the selection that knows most of it: its hash, its name."""
+    """Return the choice of the selection with the most facts: its hash, its name."""
     return max((e.choice for e in home), key=lambda c: (c.hash is not None, c.name is not None))
-
-
-def _place(selection: Selection) -> tuple[int, str]:
-    return _order(selection.by)
 
 
 def _order(chooser: Chooser) -> tuple[int, str]:
@@ -350,8 +338,7 @@ def _differing(groups: Sequence[SelectionGroup]) -> DifferingProblem:
     else:
         views = list({id(each.tuning): each.tuning for each in selections}.values())
     spreads = [spread for view in views if (spread := _spread(view, chosen)) is not None]
-    widest = max(spreads, key=lambda spread: spread[1] / spread[0], default=None)
-    standings = [standing for *_, standing in spreads]
+    surest = min(spreads, key=_widest_of_surest, default=None)
     unoffered = (
         (choice, tuple(each.by for each in selections if each.offered(choice) is False))
         for choice in chosen
@@ -359,20 +346,29 @@ def _differing(groups: Sequence[SelectionGroup]) -> DifferingProblem:
     return DifferingProblem(
         row=selections[0].row,
         groups=tuple(groups),
-        ratio=widest[1] / widest[0] if widest else None,
-        standing=next((s for s in ("apart", "unclear", "tied") if s in standings), None),
-        loss_ms=max((high - low for low, high, _ in spreads), default=0.0),
+        ratio=surest[1] / surest[0] if surest else None,
+        standing=surest[2] if surest else None,
+        loss_ms=surest[1] - surest[0] if surest else 0.0,
         measurement=measurement,
         unoffered=tuple((choice, who) for choice, who in unoffered if who),
+        error=rounding(*surest[:2]) if surest and measurement is None else 0.0,
     )
+
+
+_SUREST: tuple[Spread, ...] = ("apart", "unclear", "tied")
+
+
+def _widest_of_surest(spread: tuple[float, float, Spread]) -> tuple[int, float]:
+    low, high, standing = spread
+    return _SUREST.index(standing), -high / low
 
 
 def _spread(tuning: Tuning, chosen: Sequence[Choice]) -> tuple[float, float, Spread] | None:
     """Return the least and the greatest time of the selected choices in one tuning, and how sure
     their difference is; None if it has fewer than two of them."""
-    found = tuning.measured
+    measurement = tuning.measured
     own = [own_choice(tuning, choice) for choice in chosen]
-    if found is not None and all(_usable(found.of(choice.hash)) for choice in own):
+    if measurement is not None and all(is_time(measurement.of(choice.hash)) for choice in own):
         pairs = [(choice, stats.time_ms(tuning, choice)) for choice in own]
     else:
         tuning = replace(tuning, measured=None)
@@ -384,19 +380,19 @@ def _spread(tuning: Tuning, chosen: Sequence[Choice]) -> tuple[float, float, Spr
     times = [ms for _, ms in pairs if ms]
     if len(times) < 2:
         return None
-    stand = {stats.versus(tuning, a, b) for (a, _), (b, _) in combinations(pairs, 2)} - {None}
-    if not stand:
+    standings = {stats.versus(tuning, a, b) for (a, _), (b, _) in combinations(pairs, 2)} - {None}
+    if not standings:
         return None
     standing: Spread = "apart"
-    if stand <= {"tied", "unclear"}:
-        standing = "unclear" if "unclear" in stand else "tied"
+    if standings <= {"tied", "unclear"}:
+        standing = "unclear" if "unclear" in standings else "tied"
     return min(times), max(times), standing
 
 
 def measured(selections: Sequence[Selection], choices: Sequence[Choice]) -> Measurement | None:
     """The latest measurement of all of these choices; one with cold caches goes before."""
-    found = {m: None for each in selections if (m := each.tuning.measured) is not None}
-    fits = [m for m in found if len(in_measurement(m, choices, selections)) == len(choices)]
+    measurements = {m: None for each in selections if (m := each.tuning.measured) is not None}
+    fits = [m for m in measurements if len(in_measurement(m, choices, selections)) == len(choices)]
     return max(fits, key=lambda m: (m.caches == "cold", m.when), default=None)
 
 
@@ -413,19 +409,17 @@ def in_measurement(
     pairs = [
         (by_identity.get(identities.get(each.hash, each.hash)), each)
         for each in measurement.choices
-        if _usable(each)
+        if is_time(each)
     ]
     return [(choice, each) for choice, each in pairs if choice is not None]
 
 
-def _usable(found: MeasuredChoice | None) -> bool:
-    return found is not None and is_told(found)
-
-
-def is_told(choice: MeasuredChoice) -> bool:
+def is_time(choice: MeasuredChoice | None) -> bool:
     """Whether it is a time at all: a log may say anything. How sure it is, its verdict says; an
     interval that ends nowhere is one that is not known yet."""
-    return all(SHORTEST < number < LONGEST for number in (choice.ms, choice.ratio))
+    return choice is not None and all(
+        SHORTEST < number < LONGEST for number in (choice.ms, choice.ratio)
+    )
 
 
 MOST_BLOCS = 100
@@ -460,8 +454,8 @@ def _pair(
 
 
 By = Literal["measured", "tie", "timings"]
-"""Measured to be faster; measured to be as fast as others, of which the times of all tell one; or
-the times of all alone, which nobody has measured."""
+"""Measured to be faster; picked by single times among choices that a measurement found tied; picked
+by single times without a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,7 +482,8 @@ def propose(differing: DifferingProblem, *, force: bool = False) -> Proposal:
     offered.
     """
     selections = differing.selections
-    right = [choice for choice in _distinct_choices(differing) if not _bad(choice, selections)]
+    every = _distinct_choices(differing)
+    right = [choice for choice in every if not any(_is_bad(each, choice) for each in selections)]
     common = [choice for choice in right if all(each.offered(choice) for each in selections)]
     candidates = common
     if force:
@@ -518,19 +513,16 @@ def _distinct_choices(differing: DifferingProblem) -> list[Choice]:
     return [choice for choice in kernels.values() if choice.hash]
 
 
-def _bad(choice: Choice, selections: Sequence[Selection]) -> bool:
-    """Whether it failed somewhere, or its result was found wrong."""
-    return any(_is_bad(each, own_choice(each.tuning, choice)) for each in selections)
-
-
-def _is_bad(selection: Selection, own: Choice) -> bool:
+def _is_bad(selection: Selection, choice: Choice) -> bool:
+    """Whether the choice failed there, or its result was found wrong."""
+    own = own_choice(selection.tuning, choice)
     hashes = {own.hash, identity_of(own)}  # it may have been measured on another device
     return own.failed or any(why_wrong(selection.row, replace(own, hash=name)) for name in hashes)
 
 
 def _why_none(differing: DifferingProblem, right: Sequence[Choice]) -> str:
     if not any(group.choice.hash for group in differing.groups):
-        return "no cache and no session tells the hashes of the choices, by which they are pinned"
+        return "no cache and no session has the hashes of the choices, by which they are pinned"
     if not right:
         return "each choice failed somewhere, or its result was found wrong"
     return "no choice is known to have been offered to all"
@@ -564,7 +556,10 @@ def _slower(choice: MeasuredChoice, best: MeasuredChoice) -> bool:
 def _by_times(candidates: Sequence[Choice], selections: Sequence[Selection]) -> Choice | None:
     """Return the candidate with the least sum of log milliseconds, over the choosers that timed
     anything; None if no candidate was timed by all of them."""
-    tables = [dict(_times(each)) for each in selections]
+    tables = [
+        {identity_of(choice): ms for choice, ms in timed(each.tuning) if choice.hash}
+        for each in selections
+    ]
     tables = [times for times in tables if times]
     sums = {
         name: sum(log(times[name]) for times in tables)
@@ -575,7 +570,3 @@ def _by_times(candidates: Sequence[Choice], selections: Sequence[Selection]) -> 
         return None
     best = min(sums, key=sums.__getitem__)
     return next(choice for choice in candidates if identity_of(choice) == best)
-
-
-def _times(selection: Selection) -> list[tuple[str | None, float]]:
-    return [(identity_of(choice), ms) for choice, ms in timed(selection.tuning) if choice.hash]

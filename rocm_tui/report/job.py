@@ -19,7 +19,7 @@ from backend.model.origin import device_kind, provider
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.compare.choices import same_choice, timed, used
-from rocm_tui.compare.comparison import spent, taken, untold, was_tuned
+from rocm_tui.compare.comparison import spent, taken, unknown_durations, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
 from rocm_tui.compare.types import TuningSet, calls_of
 from rocm_tui.report.ranks import Disagreement, disagreements, shared
@@ -131,7 +131,7 @@ class Savings:
     def runs_to_pay(self) -> float | None:
         """After how many runs the tunings whose saving was measured are paid for.
 
-        None if nothing is saved, if nobody knows what they took, or if they are of several systems,
+        None if nothing is saved, if their duration is unknown, or if they are of several systems,
         which no run pays together. Ranks tune side by side, so each pays its part.
         """
         seconds = sum(gain.seconds for gain in self.valued)
@@ -181,7 +181,7 @@ class Report:
 
 
 CONVOLUTION = "conv:"
-"""Stands before a backend that was asked for in convolutions, which have a list of their own."""
+"""Prefix of a backend that was requested for convolutions, which have a list of their own."""
 
 _BACKENDS = {
     "aten": "ATEN",
@@ -191,6 +191,7 @@ _BACKENDS = {
     "cutlass": "CUTLASS",
     "cutedsl": "CUTEDSL",
     "nv_universal_gemm": "NVGEMM",
+    "flydsl": "FLYDSL",
 }
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+|/\S+")
 
@@ -208,7 +209,7 @@ class _Seen:
 
 
 def backend_of(choice: Choice) -> str | None:
-    """The name under which Inductor's option asks for what made a choice; None if not known."""
+    """Return the name of a choice's maker in Inductor's option; None if unknown."""
     source = provider(choice)
     if source == "ck":
         return "CKTILE" if "ck_tile" in f"{choice.name} {choice.hash}" else "CK"
@@ -227,7 +228,17 @@ def missing_backends(part: TuningSet) -> tuple[MissingBackend, ...]:
             for backend in _asked(session, op):
                 _note_backend(seen.setdefault(backend, _Seen()), backend, session, op, tunings)
     return tuple(
-        _missing_backend(name, backend) for name, backend in seen.items() if backend.lacking
+        MissingBackend(
+            backend=name,
+            ops=tuple(backend.lacking),
+            tunings=backend.tunings,
+            everywhere=not backend.present,
+            failed=len(backend.failed),
+            reasons=(*(Reason(text, 0) for text in backend.reasons), *grouped(backend.failed)),
+            sessions=tuple(backend.sessions),
+        )
+        for name, backend in seen.items()
+        if backend.lacking
     )
 
 
@@ -256,18 +267,6 @@ def _note_backend(
         name, _, reason = remark.partition(": ")
         if name == backend and reason:
             seen.reasons[reason] = None
-
-
-def _missing_backend(backend: str, seen: _Seen) -> MissingBackend:
-    return MissingBackend(
-        backend=backend,
-        ops=tuple(seen.lacking),
-        tunings=seen.tunings,
-        everywhere=not seen.present,
-        failed=len(seen.failed),
-        reasons=(*(Reason(text, 0) for text in seen.reasons), *grouped(seen.failed)),
-        sessions=tuple(seen.sessions),
-    )
 
 
 def grouped(failed: Iterable[Choice]) -> tuple[Reason, ...]:
@@ -308,9 +307,9 @@ def _systems_of_row(
     named: Mapping[str, set[str]],
 ) -> set[str]:
     kind = device_kind(tuning) or ""
-    known = [sessions[name] for name in dict.fromkeys(asked) if name in sessions]
-    if known:
-        return {_system_label(session, kind) for session in known}
+    requesters = [sessions[name] for name in dict.fromkeys(asked) if name in sessions]
+    if requesters:
+        return {_system_label(session, kind) for session in requesters}
     hashes = systems_of(tuning, sessions)
     if hashes:
         return {min(named.get(f"{hash_} {kind}", {f"cache {hash_[:12]}"})) for hash_ in hashes}
@@ -335,25 +334,22 @@ class Scope:
 
 def scopes(part: TuningSet) -> list[Scope]:
     """Return the possible scopes: all, each of several systems, each session, latest first."""
-    found = [Scope("all", "", part)]
+    all_scopes = [Scope("all", "", part)]
     systems = rows_by_system(part)
     if len(systems) > 1:
-        found += [Scope("system", name, _rows(part, rows)) for name, rows in systems.items()]
+        all_scopes += [Scope("system", name, _rows(part, rows)) for name, rows in systems.items()]
     by_session: dict[str, list[Row]] = {}
     for row in part.rows:
         for id_ in dict.fromkeys(row.asked):
-            by_session.setdefault(id_, []).append(replace(row, asked=_only(row, id_)))
-    known = [part.sessions[name] for name in by_session if name in part.sessions]
-    if len(known) > 1:
+            asked = tuple(name for name in row.asked if name == id_)
+            by_session.setdefault(id_, []).append(replace(row, asked=asked))
+    sessions = [part.sessions[name] for name in by_session if name in part.sessions]
+    if len(sessions) > 1:
         called = names(part.sessions.values())
-        for session in sorted(known, key=lambda session: -session.started):
+        for session in sorted(sessions, key=lambda session: -session.started):
             own = _rows(part, by_session[session.id])
-            found.append(Scope("session", called[session.id], own))
-    return found
-
-
-def _only(row: Row, session: str) -> tuple[str, ...]:
-    return tuple(name for name in row.asked if name == session)
+            all_scopes.append(Scope("session", called[session.id], own))
+    return all_scopes
 
 
 def _rows(part: TuningSet, rows: list[Row]) -> TuningSet:
@@ -398,7 +394,10 @@ def savings(all_problems: Iterable[ProblemRows], part: TuningSet) -> Savings:
 def _savings(all_problems: Iterable[ProblemRows], part: TuningSet) -> Savings:
     tuned = [row for row in part.rows if was_tuned(row)]
     busy = _busy_cpu(tuned)
-    gains = [_gain(problem, busy) for problem in all_problems if any(map(was_tuned, problem.rows))]
+    timed_problems = (problem for problem in all_problems if any(map(was_tuned, problem.rows)))
+    gains = [
+        _gain(problem, uses, busy) for problem in timed_problems if (uses := _uses(problem.rows))
+    ]
     gains.sort(key=lambda gain: (_place(gain), -(gain.saved_ms or 0.0) * (gain.calls or 1)))
     moments = [row.tuning.when for row in tuned if row.tuning.when]
     return Savings(
@@ -410,7 +409,7 @@ def _savings(all_problems: Iterable[ProblemRows], part: TuningSet) -> Savings:
         ),
         seconds=sum(gain.seconds for gain in gains),
         ranks=_ranks(part),
-        unknown=untold(tuned),
+        unknown=unknown_durations(tuned),
         tunings=len(tuned),
         taken=sum(map(taken, tuned)),
         since=min(moments, default=None),
@@ -427,20 +426,19 @@ def _place(gain: ProblemSaving) -> int:
     return 0 if gain.saved_ms else 2
 
 
-def _gain(problem: ProblemRows, busy: bool) -> ProblemSaving:
+def _gain(problem: ProblemRows, uses: _Uses, busy: bool) -> ProblemSaving:
     """Return the saving with the choice that most tunings use, of equal ones with the latest; if
     some of those tunings were measured, they alone count."""
-    uses = _uses(problem.rows)
     most = max(uses, key=len)
     latest, choice = most[0]
     every = [
         (row, own, ms) for row, own in most if (ms := stats.saved_ms(row.tuning, own)) is not None
     ]
     certain = [(row, ms) for row, own, ms in every if _is_measured(row.tuning, own)]
-    known = certain or [(row, ms) for row, _, ms in every]
-    sure = [(row, ms) for row, ms in known if not (busy and _waited(row.tuning, choice))]
-    saved = [ms for _, ms in sure or known]
-    waits = bool(known) and not sure
+    values = certain or [(row, ms) for row, _, ms in every]
+    sure = [(row, ms) for row, ms in values if not (busy and _waited(row.tuning, choice))]
+    saved = [ms for _, ms in sure or values]
+    waits = bool(values) and not sure
     against = _against_aten((sure[0][0] if sure else latest).tuning, choice)
     return ProblemSaving(
         row=latest,
@@ -449,7 +447,7 @@ def _gain(problem: ProblemRows, busy: bool) -> ProblemSaving:
         tied=against == "tied" and not waits,
         calls=calls_of(problem.rows),
         seconds=spent(problem.rows),
-        untold=untold(problem.rows),
+        untold=unknown_durations(problem.rows),
         waited=waits,
         measured=bool(certain),
         unclear=waits or against == "unclear",
@@ -463,7 +461,7 @@ def _is_measured(tuning: Tuning, choice: Choice) -> bool:
 
 
 def _busy_cpu(rows: Iterable[Row]) -> bool:
-    """Whether so many times on a CPU are whole milliseconds that calls must have waited."""
+    """Whether enough times on a CPU are whole milliseconds for calls to have waited."""
     on_cpu = (row.tuning for row in rows if device_kind(row.tuning) == "cpu")
     long = [ms for tuning in on_cpu for _, ms in timed(tuning) if ms > MAY_WAIT]
     waits = sum(waited([ms]) for ms in long)
@@ -481,14 +479,17 @@ def _waited(tuning: Tuning, choice: Choice) -> bool:
     return any(c.ms is not None and waited([c.ms]) for c in (own, aten))
 
 
-def _uses(rows: Iterable[Row]) -> list[list[tuple[Row, Choice]]]:
-    """The tunings, latest first, with the choice in use, those with the same one together. A pin
-    that holds decides what that is, whatever they took before it was made."""
+_Uses = list[list[tuple[Row, Choice]]]
+
+
+def _uses(rows: Iterable[Row]) -> _Uses:
+    """Return the tunings, latest first, with the choice in use, those with the same one together.
+    A pin that holds decides what that is, else the cache, whatever they took before."""
     groups: list[list[tuple[Row, Choice]]] = []
     for row in rows:
         use = used(row.tuning)
         if use is not None:
-            own = (in_use(row) or use[0]) if row.pin is not None else use[0]
+            own = (in_use(row) or use[0]) if row.pin or row.taken else use[0]
             same = (group for group in groups if same_choice(group[0][1], own))
             home = next(same, None)
             if home is None:
@@ -507,8 +508,8 @@ def _ranks(part: TuningSet) -> int:
     """How many ranks worked side by side; 1 where none is known."""
     names = {name for row in part.rows for name in row.asked}
     sessions = [part.sessions[name] for name in names if name in part.sessions]
-    known = {(session.host, session.rank) for session in sessions if session.rank is not None}
-    return max(1, len(known))
+    ranks = {(session.host, session.rank) for session in sessions if session.rank is not None}
+    return max(1, len(ranks))
 
 
 def repeated(all_problems: Iterable[ProblemRows]) -> tuple[Repeated, ...]:
@@ -525,14 +526,14 @@ def _repeated(problem: ProblemRows) -> Repeated | None:
     for row in rows:
         best = stats.winner(row.tuning)
         if best is not None:
-            known = next((label for other, label in winners if same_choice(other, best)), None)
-            winners.append((best, known or best.label))
+            labels = (label for other, label in winners if same_choice(other, best))
+            winners.append((best, next(labels, best.label)))
     processes = {row.tuning.session for row in rows}
     return Repeated(
         row=rows[0],
         times=len(rows),
         processes=None if None in processes else len(processes),
         seconds=spent(rows[:-1]),
-        untold=untold(rows[:-1]),
+        untold=unknown_durations(rows[:-1]),
         winners=tuple(Counter(label for _, label in winners).most_common()),
     )

@@ -13,17 +13,10 @@ from pathlib import Path
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.compare.choices import (
-    by_kernel,
-    comparable,
-    identified,
-    identity_of,
-    same_choice,
-    timed,
-    used,
-)
+from rocm_tui.compare.choices import by_kernel, same_choice, timed, used
 from rocm_tui.compare.problems import ProblemRows
 from rocm_tui.compare.types import TuningSet
+from rocm_tui.report.agreement import Chooser, Selection, comparable_selections
 from rocm_tui.session import stats
 from rocm_tui.session.graphs import runs_of
 from rocm_tui.session.model import Row
@@ -62,26 +55,17 @@ class Disagreement:
 
 
 @dataclass(frozen=True, slots=True)
-class RankChoice:
-    """The choice that one party of a job uses for a problem, by which of its tunings."""
-
-    who: str
-    row: Row
-    choice: Choice
-
-
-@dataclass(frozen=True, slots=True)
 class Shared:
     """A problem that two parties of one job, at least, chose for, in ways that can be compared.
     `row` is the latest of their tunings."""
 
     row: Row
-    uses: tuple[RankChoice, ...]
+    uses: tuple[Selection, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SharedProblems:
-    """The problems of jobs with several parties: those that are compared, and how many are not."""
+    """The compared problems of jobs with several parties, and how many are not compared."""
 
     compared: tuple[Shared, ...]
     not_compared: int
@@ -91,41 +75,24 @@ def shared(all_problems: Iterable[ProblemRows], part: TuningSet) -> SharedProble
     """Return the problems for which two parties of one job selected choices."""
     labels = party_names(part)
     jobs = jobs_of((session for row in part.rows for session in row.asked), part.sessions)
+    named = LogProcesses(part.rows)
     parties: dict[object, set[str]] = {}
     problems: list[tuple[object, Shared]] = []
     for problem in all_problems:
-        for job, rows in _by_job(problem.rows, jobs):
-            uses = _uses(rows, labels, part)
-            parties.setdefault(job, set()).update(use.who for use in uses)
+        for job, rows in _by_job(problem.rows, jobs, named):
+            uses = _uses(rows, labels, part, named)
+            parties.setdefault(job, set()).update(use.by.name for use in uses)
             if uses:
-                problems.append((job, Shared(rows[0], _comparable(uses))))
+                problems.append((job, Shared(rows[0], tuple(comparable_selections(uses)))))
     several = [problem for job, problem in problems if len(parties[job]) > 1]
     compared = tuple(problem for problem in several if len(problem.uses) > 1)
     return SharedProblems(compared, len(several) - len(compared))
 
 
-def _comparable(uses: Sequence[RankChoice]) -> tuple[RankChoice, ...]:
-    """Return the uses that can be compared, with identities where hashes differ."""
-    if len({identity_of(use.choice) for use in uses}) > 1:
-        tunings = identified([use.row.tuning for use in uses])
-        uses = [_identified(*pair) for pair in zip(uses, tunings, strict=True)]
-    return tuple(comparable(uses, _choice))
-
-
-def _identified(use: RankChoice, tuning: Tuning) -> RankChoice:
-    at = next((n for n, own in enumerate(use.row.tuning.choices) if own is use.choice), None)
-    choice = use.choice if at is None else tuning.choices[at]
-    return RankChoice(use.who, replace(use.row, tuning=tuning), choice)
-
-
-def _choice(use: RankChoice) -> Choice:
-    return use.choice
-
-
 def disagreements(problems: Iterable[Shared]) -> tuple[Disagreement, ...]:
-    """Return the disagreements, those that matter first."""
-    found = (differing for problem in problems if (differing := _disagreement(problem)))
-    return tuple(sorted(found, key=lambda differing: not differing.matters))
+    """Return the disagreements, the ones that matter first."""
+    every = (differing for problem in problems if (differing := _disagreement(problem)))
+    return tuple(sorted(every, key=lambda differing: not differing.matters))
 
 
 def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, object]:
@@ -137,13 +104,15 @@ def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, ob
     jobs: dict[str, object] = {}
     for job in runs_of(dict.fromkeys(ids), sessions):
         for session in job:
-            known = sessions.get(session)
-            run = run_of(known) if known is not None else ""
+            session_of = sessions.get(session)
+            run = run_of(session_of) if session_of is not None else ""
             jobs[session] = job if len(job) > 1 or not run else run
     return jobs
 
 
-def _by_job(rows: Sequence[Row], jobs: Mapping[str, object]) -> Iterable[tuple[object, list[Row]]]:
+def _by_job(
+    rows: Sequence[Row], jobs: Mapping[str, object], named: LogProcesses
+) -> Iterable[tuple[object, list[Row]]]:
     """Yield each job with its rows.
 
     A log that has a rank and no session belongs to the job whose logs are in the same folder. The
@@ -155,7 +124,7 @@ def _by_job(rows: Sequence[Row], jobs: Mapping[str, object]) -> Iterable[tuple[o
             own = tuple(session for session in row.asked if jobs[session] == job)
             of_job.setdefault(job, []).append(replace(row, asked=own))
         source = Path(next(iter(row.tuning.sources), ""))
-        if not row.asked and row.tuning.rank is not None:
+        if not row.asked and named.rank(row.tuning) is not None:
             of_job.setdefault(source.parent, []).append(row)
         elif not row.asked and row.tuning.process:
             of_job.setdefault(source, []).append(row)
@@ -168,18 +137,22 @@ def party_names(part: TuningSet) -> dict[str, str]:
     return session_labels([part.sessions[name] for name in names if name in part.sessions])
 
 
-def _uses(rows: Sequence[Row], labels: Mapping[str, str], part: TuningSet) -> list[RankChoice]:
+def _uses(
+    rows: Sequence[Row], labels: Mapping[str, str], part: TuningSet, named: LogProcesses
+) -> list[Selection]:
     """Return the choice that each party uses for one problem, by its latest tuning."""
-    latest = _latest(rows, labels)
+    latest = _latest(rows, labels, named)
     took = [(who, row, part.took.get((session, row.tuning.key))) for who, session, row in latest]
     return [
-        RankChoice(who, row, choice) for who, row, hash_ in took if (choice := _use(row, hash_))
+        Selection(Chooser(who, ""), row, choice)
+        for who, row, hash_ in took
+        if (choice := _use(row, hash_))
     ]
 
 
 def _disagreement(problem: Shared) -> Disagreement | None:
     """The parties of one problem; None if they agree."""
-    groups = by_kernel(problem.uses, _choice)
+    groups = by_kernel(problem.uses)
     if len(groups) < 2:
         return None
     different = [group[0].choice for group in groups]
@@ -196,24 +169,26 @@ def _disagreement(problem: Shared) -> Disagreement | None:
 
 
 def _use(row: Row, took: str | None) -> Choice | None:
-    """The choice that the model calls, with or without a time; `took` is what one session selected
-    of a tuning that several asked for."""
+    """Return the choice that the model calls, with or without a time. `took` is the hash that one
+    session selected, if several requested the tuning."""
     hash_ = took or row.tuning.selected
     selected = (c for c in row.tuning.choices if c.hash and c.hash == hash_)
     use = used(row.tuning)
     return next(selected, None) or (use[0] if use else None)
 
 
-def _party(use: RankChoice, different: Iterable[Choice]) -> Party:
-    who, row, choice = use.who, use.row, use.choice
+def _party(use: Selection, different: Iterable[Choice]) -> Party:
+    row, choice = use.row, use.choice
     own = timed(row.tuning)
     measured = stats.measured(row.tuning, choice)
-    single = next((ms for known, ms in own if known is choice), None)
+    single = next((ms for other_choice, ms in own if other_choice == choice), None)
     rivals = []
     for other in different:
         if not same_choice(choice, other):
-            rivals += [(other.label, ms) for known, ms in own if same_choice(known, other)][:1]
-    return Party(who, row, choice, measured.ms if measured else single, tuple(rivals))
+            rivals += [
+                (other.label, ms) for other_choice, ms in own if same_choice(other_choice, other)
+            ][:1]
+    return Party(use.by.name, row, choice, measured.ms if measured else single, tuple(rivals))
 
 
 def _standings(
@@ -221,39 +196,57 @@ def _standings(
 ) -> Iterator[stats.Standing | None]:
     """How its choice compares with each of the others that it timed."""
     rivals = [
-        known
-        for known, _ in timed(row.tuning)
-        if any(same_choice(known, other) for other in different) and known is not choice
+        timed_choice
+        for timed_choice, _ in timed(row.tuning)
+        if any(same_choice(timed_choice, other) for other in different) and timed_choice != choice
     ]
     return (versus(row.tuning, choice, rival) for rival in rivals)
 
 
-def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> list[tuple[str, str, Row]]:
-    """Each party's latest tuning, with its session: sessions, else ranks."""
+def _latest(
+    rows: Sequence[Row], labels: Mapping[str, str], named: LogProcesses
+) -> list[tuple[str, str, Row]]:
+    """Return each party's latest tuning, with its session: sessions, else processes of logs."""
     latest: dict[str, tuple[str, Row]] = {}
     for row in rows:
         for session in row.asked:
             latest.setdefault(labels.get(session, session), (session, row))
-        if not row.asked and (name := process_name(row.tuning)):
+        if not row.asked and (name := named.name(row.tuning)):
             latest.setdefault(name, ("", row))
     return [(who, session, row) for who, (session, row) in latest.items()]
 
 
-def process_name(tuning: Tuning) -> str:
-    """Return the process as a log names it: by its rank, else by its prefix."""
-    return tuning.process if tuning.rank is None else f"rank {tuning.rank}"
+class LogProcesses:
+    """Names the processes of logs: by rank, where each process of a log has one, else by prefix.
+
+    Of `DP0 TP0` and `DP1 TP0` only the first has a rank that is known.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        nameless = [row.tuning for row in rows if row.tuning.process and row.tuning.rank is None]
+        self._by_prefix = {source for tuning in nameless for source in tuning.sources}
+
+    def rank(self, tuning: Tuning) -> int | None:
+        """Return the rank of a tuning's process, if that identifies the process."""
+        by_prefix = tuning.process and not self._by_prefix.isdisjoint(tuning.sources)
+        return None if by_prefix else tuning.rank
+
+    def name(self, tuning: Tuning) -> str:
+        """Return the name of a tuning's process; nothing if the log has none."""
+        rank = self.rank(tuning)
+        return tuning.process if rank is None else f"rank {rank}"
 
 
 def session_labels(sessions: Iterable[Session]) -> dict[str, str]:
     """A short name of each session by its id: rank and host, with the pid where that is needed."""
-    known = list(sessions)
-    short = {session.id: _label(session) for session in known}
+    listed = list(sessions)
+    short = {session.id: _label(session) for session in listed}
     names = Counter(short.values())
     return {
         session.id: f"{short[session.id]} pid {session.pid}"
         if names[short[session.id]] > 1
         else short[session.id]
-        for session in known
+        for session in listed
     }
 
 

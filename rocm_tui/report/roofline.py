@@ -6,7 +6,7 @@ intensity of I operations a byte is min(peak operations, I x peak bandwidth) a s
 are the compulsory ones: each operand is read once, the result is written once. A kernel that reads
 anything twice moves more.
 
-One whose operands lie in a cache may get above the roof of the memory: then it stands below that of
+One whose operands lie in a cache may get above the roof of the memory: then it is below that of
 the slowest cache that holds them and is fast enough (A. Ilic, F. Pratas, L. Sousa: Cache-aware
 Roofline model, IEEE Computer Architecture Letters 13(1), 2014). What is above that too cannot be:
 its time is wrong or the peak is.

@@ -1,5 +1,5 @@
-"""The sessions of a model as a list: what each is called, does, and has tuned; ranks of one run
-stand together.
+"""The sessions of a model as a list: the name of each, what it does and has tuned; ranks of one run
+are listed together.
 """
 
 from __future__ import annotations
@@ -43,24 +43,19 @@ class SessionRow:
 
 
 def session_rows(model: Model, rows: Iterable[Row] | None = None) -> list[SessionRow]:
-    """The latest first, the processes of a run together. `rows` are those that count, else all."""
+    """List the latest first, processes of a run together. `rows` are counted, by default all."""
     processes = model.processes.all()
     called = names(process.session for process in processes)
     tuned, cached, seconds = _counts(model.rows() if rows is None else rows)
-    listed = []
-    for run in _runs(processes):
-        for at, process in enumerate(run):
-            id_ = process.session.id
-            row = SessionRow(
-                called[id_], process, tuned[id_], cached[id_], seconds[id_], member=at > 0
-            )
-            listed.append(row)
-    return listed
+    return [
+        SessionRow(called[id], process, tuned[id], cached[id], seconds[id], member=at > 0)
+        for run in _runs(processes)
+        for at, process in enumerate(run)
+        for id in [process.session.id]
+    ]
 
 
-def _counts(
-    rows: Iterable[Row],
-) -> tuple[Counter[str], Counter[str], defaultdict[str, float]]:
+def _counts(rows: Iterable[Row]) -> tuple[Counter[str], Counter[str], defaultdict[str, float]]:
     tuned: Counter[str] = Counter()
     cached: Counter[str] = Counter()
     seconds: defaultdict[str, float] = defaultdict(float)
@@ -68,7 +63,7 @@ def _counts(
         tuning = row.tuning
         if tuning.state != "done" or tuning.selected_by in _UNTUNED:
             continue
-        # Who timed it stands first of those that asked, and alone tells what that took.
+        # The session that timed it is the first requester, and alone records the duration.
         timed = tuning.session if tuning.seconds.benchmark is not None else None
         if timed is not None:
             tuned[timed] += 1

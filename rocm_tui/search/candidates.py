@@ -62,17 +62,17 @@ def with_candidates(
         return replace(subject, unfit="its choices were not measured")
     base = measured.of(subject.taken)
     names = {choice.hash: choice for choice in tuning.choices}
-    known = [
+    candidates = [
         Candidate(
             hash=result.hash,
             name=names[result.hash].label if result.hash in names else result.name or "",
-            maker=_maker(names.get(result.hash) or Choice(result.name, result.hash)),
+            maker=provider(names.get(result.hash) or Choice(result.name, result.hash)) or "",
             alone=_alone(result, base),
         )
         for result in measured.choices
     ]
-    taken = next((choice for choice in known if choice.hash == subject.taken), None)
-    others = [choice for choice in known if choice.hash != subject.taken]
+    taken = next((choice for choice in candidates if choice.hash == subject.taken), None)
+    others = [choice for choice in candidates if choice.hash != subject.taken]
     stays = _staying(others, within)
     return replace(
         subject,
@@ -89,17 +89,13 @@ def with_single_times(subject: Subject, tuning: Tuning, within: float) -> Subjec
     They cannot be run alone: what their times cannot rule out, only the graph can decide.
     """
     choices = to_measure(tuning, within, subject.taken)
-    known = [Candidate(choice.hash or "", choice.label, _maker(choice)) for choice in choices]
-    others = [choice for choice in known if choice.hash != subject.taken]
+    candidates = [Candidate(c.hash or "", c.label, provider(c) or "") for c in choices]
+    others = [choice for choice in candidates if choice.hash != subject.taken]
     stays = _staying(others, within)
     timed = sum(1 for choice in stats.ranked(tuning) if choice.hash != subject.taken)
     return replace(
         subject, ready=True, candidates=tuple(stays), ruled_out=max(0, timed - len(stays))
     )
-
-
-def _maker(choice: Choice) -> str:
-    return provider(choice) or ""
 
 
 def _alone(result: MeasuredChoice, base: MeasuredChoice | None) -> Alone | None:
@@ -127,10 +123,6 @@ def _staying(others: Iterable[Candidate], within: float) -> list[Candidate]:
     for choice in ordered:
         first.setdefault(choice.maker, choice)
     champions = list(first.values())
-    near = [choice for choice in ordered if choice not in champions and _possible(choice, within)]
-    chosen = (*champions, *near)[:MOST]
+    possible = (c for c in ordered if c.alone is None or c.alone.low <= 1 + within)
+    chosen = [*champions, *(choice for choice in possible if choice not in champions)][:MOST]
     return [choice for choice in ordered if choice in chosen]
-
-
-def _possible(choice: Candidate, within: float) -> bool:
-    return choice.alone is None or choice.alone.low <= 1 + within

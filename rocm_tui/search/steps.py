@@ -3,11 +3,11 @@
 1. The tunings of the graph come by their weight, the heaviest first. Those whose choices were never
    measured alone, as the model calls them, are measured first.
 2. *Screening*: one trial a tuning, whose baseline is the graph with all that is kept so far, and
-   whose arms each add one candidate. The best of those that are `faster` is kept. Products in a
+   whose arms each add one candidate. The best of the `faster` arms is kept. Products in a
    graph change what is fused around them, and the next tuning is tried in that graph.
-3. What was kept changes the others: those that were tried before it are tried again, in another
+3. What was kept changes the others: tunings that were tried earlier are tried again, in another
    sweep, without the candidates that were clearly slower.
-4. *Pruning*: each kept choice is taken out in turn. One without which the graph is no slower goes.
+4. *Pruning*: kept choices are taken out singly. One without which the graph is no slower goes.
 5. *Confirming*: the untouched graph against what is kept, in several new processes.
 
 The budget ends the screening while there is time left for 4 and 5.
@@ -17,7 +17,7 @@ has one error, `ERROR`: the chance that it proposes any pin, or states any gain,
 
 - One half is for the screening. It is assigned before any data is seen, so that by Bonferroni's
   inequality (Dunn 1961) the sum holds, however the tries depend on each other: sweep `s` over the
-  tunings gets the 2^-s part of it (so that the sum holds however many follow; Foster and Stine 2008
+  tunings gets 2^-s of that half (so that the sum holds however many follow; Foster and Stine 2008
   on such sequences), each tuning the same part of its sweep. Within a trial all arms and all looks
   share that, see `backend.measure.trial`.
 - One half is for the confirmation. Of many tries the best one looks better than it is (the winner's
@@ -40,10 +40,10 @@ from math import inf, log
 from statistics import fmean, median
 
 from backend.measure.trial import across_processes
-from backend.model.choice import Verdict
-from backend.model.graph import Arm, Swap, TrialArm
+from backend.model.graph import Arm, CompileOption, Swap, TrialArm
 from rocm_tui.search.types import (
     Candidate,
+    GraphGain,
     MeasureStep,
     Search,
     Step,
@@ -81,23 +81,12 @@ MOST_FAILURES = 3
 """Tries in a row that may fail before the search stops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """The graph's time with choices over that without, by several processes.
-
-    `low` to `high` is its interval, `before` and `after` are medians in milliseconds.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain(GraphGain):
+    """The gain by the changes of an arm, and how far the outputs differ."""
 
     arm: Arm
-    ratio: float
-    low: float
-    high: float
-    verdict: Verdict
-    before: float
-    after: float
     processes: int
-    kernels_before: int | None = None
-    kernels_after: int | None = None
     error: float | None = None
     allowed: float | None = None
 
@@ -254,19 +243,19 @@ def _pair(arms: Sequence[TrialArm]) -> _Pair | None:
     return _Pair(before, after, before.ms, after.ms, after.ratio, half)
 
 
-def with_swap(arm: Arm, swap: Swap) -> Arm:
-    """The arm, with the swap in the place of that of the same key."""
-    return (*(other for other in arm if other.key != swap.key), swap)
+def with_change(arm: Arm, change: Swap | CompileOption) -> Arm:
+    """Return the arm with the change in the place of that of the same tuning or option."""
+    return (*(other for other in arm if other.key != change.key), change)
 
 
 def last_said(search: Search, subject: Subject, candidate: Candidate) -> TrialArm | None:
     """Return the result of the last trial that had the choice among its arms."""
-    swap = subject.swap(candidate)
+    change = subject.change(candidate)
     for attempt in reversed(search.tries):
         if attempt.kind != "screen":
             continue
         for arm, result in results(attempt):
-            if swap in arm and swap not in attempt.arms[0]:
+            if change in arm and change not in attempt.arms[0]:
                 return result
     return None
 
@@ -333,7 +322,7 @@ def _screen(search: Search, now: SearchStatus, left: float) -> Step | None:
     if not subject.ready:
         return MeasureStep(at, min(ALONE, seconds))
     batch, parts = _batch(search, now, at, turn)
-    arms = (now.kept, *(with_swap(now.kept, subject.swap(choice)) for choice in batch))
+    arms = (now.kept, *(with_change(now.kept, subject.change(choice)) for choice in batch))
     error = screening_error(turn, len(search.subjects), parts)
     return TrialStep("screen", turn, at, arms, error, seconds)
 
@@ -351,7 +340,8 @@ def _turn_of(search: Search, now: SearchStatus, at: int) -> int | None:
     turn = tries[-1].turn
     if _batch(search, now, at, turn)[0]:
         return turn  # its trial broke; its choices come one by one
-    if turn >= SWEEPS or not _kept_since(search, tries[-1]):
+    beside = bool(subject.options) and best_arm(tries[-1]) is not None  # options go together
+    if turn >= SWEEPS or not (beside or _kept_since(search, tries[-1])):
         return None
     return turn + 1 if _batch(search, now, at, turn + 1)[0] else None
 
@@ -379,19 +369,23 @@ def _batch(
     whole = done[0]
     if whole.trial is not None or len(whole.arms) <= 2:
         return (), 1
-    alone = [attempt.arms[1] for attempt in done[1:]]
-    hashes = [swap.hash for arm in whole.arms[1:] for swap in arm if swap.key == subject.key]
-    tried = {swap.hash for arm in alone for swap in arm if swap.key == subject.key}
+    hashes = [added for arm in whole.arms[1:] for added in _added(whole.arms[0], arm)]
+    tried = {added for attempt in done[1:] for added in _added(attempt.arms[0], attempt.arms[1])}
     left = [hash for hash in hashes if hash not in tried]
     choice = subject.candidate(left[0]) if left else None
     return ((choice,) if choice else ()), len(hashes) + 1
+
+
+def _added(baseline: Arm, arm: Arm) -> list[str]:
+    """Return the identities of what an arm changes and the baseline does not."""
+    return [change.identity for change in arm if change not in baseline]
 
 
 def _worth(
     search: Search, now: SearchStatus, subject: Subject, candidate: Candidate, turn: int
 ) -> bool:
     """Whether the candidate is to be tried in this sweep."""
-    if subject.swap(candidate) in now.kept:
+    if subject.change(candidate) in now.kept:
         return False
     if turn == 1:
         return True
@@ -408,14 +402,11 @@ def _finish(search: Search, now: SearchStatus, left: float) -> Step | None:
         return None
     if len(now.kept) > 1 and not now.pruned:
         turns = [attempt.turn for attempt in search.tries if attempt.kind == "prune"]
-        arms = (now.kept, *(_without(now.kept, at) for at in range(len(now.kept))))
+        kept = now.kept
+        arms = (kept, *((*kept[:at], *kept[at + 1 :]) for at in range(len(kept))))
         seconds = min(max(left / 4, LEAST), MOST)
         return TrialStep("prune", max(turns, default=0) + 1, 0, arms, PRUNING, seconds)
     return _confirm(search, now, left)
-
-
-def _without(arm: Arm, at: int) -> Arm:
-    return (*arm[:at], *arm[at + 1 :])
 
 
 def _confirm(search: Search, now: SearchStatus, left: float) -> Step:

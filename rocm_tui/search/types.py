@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from backend.model.choice import Verdict
-from backend.model.graph import Arm, Swap, Trial, TrialArm
+from backend.model.graph import Arm, CompileOption, Swap, Trial, TrialArm
 from backend.model.problem import TuningKey
 from backend.pins.state import PinStatus
 
@@ -56,6 +56,9 @@ class Subject:
     `id` is the tuning's id, `current` is what Inductor takes. Its candidates are final if it is
     `ready`; before that their times alone are not known well enough. Measuring has ruled out
     `ruled_out` candidates; `unfit` says why the tuning cannot be tried at all.
+
+    One subject of a search may be the graph's compilation instead of a tuning: its candidates are
+    Inductor's `options`, each of which may be kept beside the others.
     """
 
     op: str
@@ -69,6 +72,7 @@ class Subject:
     ready: bool = False
     ruled_out: int = 0
     unfit: str = ""
+    options: tuple[CompileOption, ...] = ()
 
     @property
     def key(self) -> TuningKey:
@@ -79,7 +83,11 @@ class Subject:
         """The hash of the choice that Inductor takes."""
         return self.current.hash if self.current else ""
 
-    def swap(self, candidate: Candidate) -> Swap:
+    def change(self, candidate: Candidate) -> Swap | CompileOption:
+        """Return what an arm with the candidate changes."""
+        option = next((option for option in self.options if option.label == candidate.hash), None)
+        if option is not None:
+            return option
         return Swap(self.op, self.inputs, self.precision, candidate.hash, candidate.name)
 
     def candidate(self, hash: str) -> Candidate | None:
@@ -184,10 +192,10 @@ def same_machine(left: Trial, right: Trial) -> bool:
 def results(attempt: Try) -> list[tuple[Arm, TrialArm]]:
     """Return the arms of a trial with their results, without the baseline.
 
-    They are matched by their swaps: arms that broke their worker come last in a trial.
+    They are matched by what they change: arms that broke their worker come last in a trial.
     """
-    known = {frozenset(arm.swaps): arm for arm in (attempt.trial.arms if attempt.trial else ())}
-    rivals = [(arm, known.get(frozenset(arm))) for arm in attempt.arms[1:]]
+    by_arm = {frozenset(arm.swaps): arm for arm in (attempt.trial.arms if attempt.trial else ())}
+    rivals = [(arm, by_arm.get(frozenset(arm))) for arm in attempt.arms[1:]]
     return [(arm, result) for arm, result in rivals if result is not None]
 
 
@@ -196,26 +204,34 @@ def agrees(arm: TrialArm) -> bool:
     return arm.error is not None and arm.error <= (arm.allowed or 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphProof:
-    """The time of a graph's pass with its pins over that without, by `pairs` of processes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphGain:
+    """The time of a graph's pass with a change over that without, from several processes.
 
-    `low` to `high` is its 95 % interval; times are medians in milliseconds. `pins` are those of the
-    graph, with their states after all processes ran. `contradicted` are those that a compiled graph
-    of the stock processes does not call.
+    `low` to `high` is its interval; `before` and `after` are medians in milliseconds.
     """
 
-    graph: str
-    pins: tuple[PinStatus, ...]
     ratio: float
     low: float
     high: float
     verdict: Verdict
     before: float
     after: float
-    pairs: int
     kernels_before: int | None = None
     kernels_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphProof(GraphGain):
+    """The gain by the pins of a graph, from `pairs` of processes.
+
+    `pins` have their states after all processes ran. `contradicted` are the pins that a compiled
+    graph of the stock processes does not call.
+    """
+
+    graph: str
+    pins: tuple[PinStatus, ...]
+    pairs: int
 
     @property
     def contradicted(self) -> tuple[PinStatus, ...]:

@@ -9,14 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.model.choice import Measurement
-from backend.model.inductor_kernel import is_inductors
-from backend.model.options import of_hash
+from backend.model.inductor_kernel import is_inductors, is_kernel
+from backend.model.options import options_of_hash
 from backend.model.origin import device_kind
 from backend.model.problem import Problem, Shape
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import MeasurementSeen
+from rocm_tui.session import stats
 from rocm_tui.session.views import (
     Bucket,
     TuningView,
@@ -43,9 +44,9 @@ class Pins:
         for status in statuses:
             pins.setdefault((status.pin.op, status.pin.inputs), []).append(status)
         before, self._pins = self._pins, pins
-        known, self._awaited = self._awaited, frozenset()
+        awaited, self._awaited = self._awaited, frozenset()
         keys = pins.keys() | before.keys()
-        return {key for key in keys if pins.get(key) != before.get(key)} | known
+        return {key for key in keys if pins.get(key) != before.get(key)} | awaited
 
     def await_(self, keys: frozenset[tuple[str, str]]) -> None:
         """These ops and inputs keys have pins, of which the states follow."""
@@ -58,12 +59,12 @@ class Pins:
     def of(self, tuning: Tuning) -> PinStatus | None:
         """The pin of the system that tuned this: another device or Triton has another cache file.
 
-        Where no source tells the system, the pin of any.
+        Where the system is unknown, the pin of any.
         """
         pins = self._pins and self._pins.get((tuning.op, tuning.inputs_key or ""))
         if not pins:
             return None
-        kernel = is_inductors(tuning.op)  # whose key tells the device
+        kernel = is_inductors(tuning.op)  # whose key names the device
         systems = () if kernel else systems_of(tuning, self._sessions)
         fits = (status for status in pins if not systems or status.pin.system_hash in systems)
         return next(fits, None)
@@ -100,8 +101,38 @@ def _judged(status: PinStatus, sessions: Mapping[str, Session]) -> PinStatus:
     return status
 
 
+def cached_choice(
+    tuning: Tuning, caches: Iterable[Tuning], sessions: Mapping[str, Session]
+) -> str | None:
+    """Return the hash of the choice that its program takes from the cache now, where a later tuning
+    has replaced the times; None where the winner is the same, or the cache cannot say. Ranks of a
+    job tune side by side, and each runs its own winner."""
+    winner = stats.winner(tuning)
+    if winner is None or tuning.key is None or tuning.state != "done" or is_kernel(tuning.op):
+        return None
+    if tuning.rank is not None:
+        return None
+    systems, index = systems_of(tuning, sessions), tuning.device_index
+    fits = [
+        cache
+        for cache in caches
+        if cache.key == tuning.key
+        and (not systems or systems & systems_of(cache, sessions))
+        and (None in (index, cache.device_index) or index == cache.device_index)
+    ]
+    if len(fits) != 1:
+        return None
+    offered = {choice.hash for choice in tuning.choices if choice.offered}
+    times = {c.hash: c.ms for c in fits[0].choices if c.hash in offered}
+    if offered - times.keys():  # the program would time them all again
+        return None
+    timed = [(ms, hash) for hash, ms in times.items() if ms is not None]
+    hash = min(timed, default=(0.0, None))[1]
+    return None if hash == winner.hash else hash
+
+
 class Measurements:
-    """All measurements that the sources tell of, by op and inputs key."""
+    """The measurements of all sources, by op and inputs key."""
 
     def __init__(self) -> None:
         self._by_problem: dict[tuple[str, str], list[MeasurementSeen]] = {}
@@ -109,37 +140,39 @@ class Measurements:
     def add(self, seen: MeasurementSeen) -> set[tuple[str, str]]:
         """Take one in; the op and the inputs key that it is about."""
         about = (seen.measurement.op, seen.measurement.inputs)
-        known = self._by_problem.setdefault(about, [])
-        if seen in known:
+        others = self._by_problem.setdefault(about, [])
+        if seen in others:
             return set()
-        known.append(seen)
+        others.append(seen)
         return {about}
 
     def forget(self, source: str) -> set[tuple[str, str]]:
         """Drop those of a source; what they were about."""
         touched = set()
-        for about, known in list(self._by_problem.items()):
-            kept = [seen for seen in known if seen.source != source]
-            if len(kept) != len(known):
+        for about, measurements in list(self._by_problem.items()):
+            kept = [seen for seen in measurements if seen.source != source]
+            if len(kept) != len(measurements):
                 self._by_problem[about] = kept
                 touched.add(about)
         return touched
 
     def attach(self, tuning: Tuning, sessions: Mapping[str, Session]) -> Tuning:
         """The tuning with the measurement that counts, if there is one of the same system."""
-        known = self._by_problem
-        if not known or (tuning.op, tuning.inputs_key or "") not in known:
+        by_problem = self._by_problem
+        if not by_problem or (tuning.op, tuning.inputs_key or "") not in by_problem:
             return tuning
         fits = counting(tuning, self.of(tuning, sessions))
         return replace(tuning, measured=fits[0]) if fits else tuning
 
     def of(self, tuning: Tuning, sessions: Mapping[str, Session]) -> tuple[Measurement, ...]:
-        """All that tell of a tuning, of the same system, latest first."""
-        known = self._by_problem.get((tuning.op, tuning.inputs_key or ""))
-        if not known:
+        """Return the measurements of a tuning on the same system, latest first."""
+        candidates = self._by_problem.get((tuning.op, tuning.inputs_key or ""))
+        if not candidates:
             return ()
         systems = systems_of(tuning, sessions)
-        fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, systems)]
+        fits = [
+            seen.measurement for seen in candidates if _is_about(seen.measurement, tuning, systems)
+        ]
         return tuple(dict.fromkeys(sorted(fits, key=lambda m: m.when, reverse=True)))
 
 
@@ -147,7 +180,7 @@ def counting(tuning: Tuning, measurements: Sequence[Measurement]) -> tuple[Measu
     """Return the measurements that count, latest first: all hot or all cold.
 
     On a GPU cold ones count, where there are any: the weights of a layer have left the caches when
-    a model comes back to it. Elsewhere those that are like the latest.
+    a model comes back to it. Elsewhere the kind of the latest counts.
     """
     kinds = dict.fromkeys(measurement.caches for measurement in measurements)
     if not kinds:
@@ -157,7 +190,7 @@ def counting(tuning: Tuning, measurements: Sequence[Measurement]) -> tuple[Measu
     return tuple(measurement for measurement in measurements if measurement.caches == kind)
 
 
-def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:
+def _is_about(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:
     if measurement.precision != tuning.precision:
         return False
     if systems and measurement.system_hash and measurement.system_hash not in systems:
@@ -179,8 +212,7 @@ def product_of(problem: Problem) -> Product | None:
     """Return one key for a product, whoever names it; None where sizes or strides are unknown.
 
     A bias may be spread over the rows already, a size of 1 has any stride, a scale of one number
-    any dimensions, and a precision that is not told is the one that float32 products have by
-    themselves.
+    any dimensions, and an unknown precision is the default of float32 products.
     """
     shapes, strides = problem.shapes, problem.strides
     if not shapes or len(strides) != len(shapes):
@@ -189,18 +221,17 @@ def product_of(problem: Problem) -> Product | None:
         shapes, strides = (shapes[0][1:], *shapes[1:]), (strides[0][1:], *strides[1:])
     precision = problem.precision if "torch.float32" in problem.dtypes[:2] else None
     if problem.op.lstrip("_") == _SCALED:
-        one = [shape in _NUMBERS for shape in shapes]
-        shapes = tuple(() if alone else shape for alone, shape in zip(one, shapes, strict=True))
-        strides = tuple(() if alone else step for alone, step in zip(one, strides, strict=True))
+        pairs = zip(shapes, strides, strict=True)
+        strides = tuple(() if shape in _NUMBERS else step for shape, step in pairs)
+        shapes = tuple(() if shape in _NUMBERS else shape for shape in shapes)
     if problem.op == _CONVOLUTION:  # a bias changes little, and no table has one
         shapes, strides = shapes[:2], strides[:2]
-    steps = tuple(map(_steps, shapes, strides))
+    steps = tuple(
+        tuple([0 if size == 1 else step for size, step in zip(*pair, strict=False)])
+        for pair in zip(shapes, strides, strict=True)
+    )
     dtypes = problem.dtypes[: len(shapes)]
     return (problem.op.lstrip("_"), shapes, steps, dtypes, precision or "highest")
-
-
-def _steps(sizes: Shape, strides: Shape) -> Shape:
-    return tuple([0 if size == 1 else step for size, step in zip(sizes, strides, strict=False)])
 
 
 class Tables:
@@ -224,30 +255,31 @@ class Tables:
         if product is None:
             return ()
         place = hash(product)
-        others = tuple(one for one in self._of.get(place, ()) if one is not entry)
+        others = tuple(each for each in self._of.get(place, ()) if each is not entry)
         self._of[place] = (*others, entry) if there else others
         if not self._of[place]:
             del self._of[place]
         if entry.op != _SCALED or entry.shapes[2] not in _NUMBERS:
             return (inductors_problem_of(entry),)
-        scales = (replace(entry, shapes=_scaled(entry.shapes, one)) for one in _NUMBERS)
-        return tuple(map(inductors_problem_of, scales))
+        first, rest = entry.shapes[:2], entry.shapes[4:]
+        scaled = (replace(entry, shapes=(*first, scale, scale, *rest)) for scale in _NUMBERS)
+        return tuple(map(inductors_problem_of, scaled))
 
     def of(self, tuning: Tuning) -> tuple[Tuning, ...]:
         """The entries of its product, those with the least time first."""
         product = product_of(tuning) if self._of else None
-        found = self._of.get(hash(product), ()) if product is not None else ()
-        same = [one for one in found if product_of(one) == product and _given_alike(one, tuning)]
+        entries = self._of.get(hash(product), ()) if product is not None else ()
+        same = [
+            entry
+            for entry in entries
+            if product_of(entry) == product and _given_alike(entry, tuning)
+        ]
         return tuple(sorted(same, key=_order)[:MOST_BESIDE])
-
-
-def _scaled(shapes: tuple[Shape, ...], scale: Shape) -> tuple[Shape, ...]:
-    return (*shapes[:2], scale, scale, *shapes[4:])
 
 
 def _given_alike(entry: Tuning, tuning: Tuning) -> bool:
     """Whether nothing that both were given beside the tensors differs, such as a padding."""
-    hashes = (of_hash(tuning.op, choice.hash or "") for choice in tuning.choices)
+    hashes = (options_of_hash(tuning.op, choice.hash or "") for choice in tuning.choices)
     given = dict(tuning.options or next(filter(None, hashes), ()))
     return all(given.get(name, values) == values for name, values in entry.options)
 

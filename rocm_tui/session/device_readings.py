@@ -15,8 +15,8 @@ _GIB = float(1 << 30)
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """What stands in the cell of a device: numbers that change by less than is worth a repaint
-    stay. None is not known; `why` says so of all of it."""
+    """The content of a device's cell: numbers that change by less than is worth a repaint stay.
+    None is unknown; `why` gives the reason if everything is."""
 
     label: str
     name: str
@@ -31,9 +31,9 @@ class DeviceReading:
 
 
 def settled_reading(seen: LatestReading, before: DeviceReading | None = None) -> DeviceReading:
-    """The cell of a device that now tells this, where `before` stands there."""
+    """Return the cell of a device with this reading, given the cell `before`."""
     device, reading = seen.device, seen.reading or NOTHING
-    old = before or DeviceReading(device.label, device.name)
+    old = before or DeviceReading("", "")
     usage, state = reading.usage, reading.state
     total = usage.memory_total
     return DeviceReading(
@@ -53,17 +53,17 @@ def settled_reading(seen: LatestReading, before: DeviceReading | None = None) ->
 def _settled(
     before: float | None, now: float | None, least: float, whole: tuple[float, ...] = ()
 ) -> float | None:
-    """What stood there, where `now` differs by less than `least` and is none of `whole`."""
+    """Return `before` if `now` differs by less than `least` and is none of `whole`."""
     if before is None or now is None or now in whole:
         return now
     return before if abs(now - before) < least else now
 
 
-def memory(one: DeviceReading) -> str | None:
+def memory(reading: DeviceReading) -> str | None:
     """GiB in use and all: `142/192`."""
-    if one.used is None or one.total is None:
+    if reading.used is None or reading.total is None:
         return None
-    return f"{_gib(one.used)}/{_gib(one.total)}"
+    return f"{_gib(reading.used)}/{_gib(reading.total)}"
 
 
 def _gib(count: float) -> str:
@@ -72,19 +72,19 @@ def _gib(count: float) -> str:
 
 
 def device_in_words(seen: LatestReading) -> tuple[str, str]:
-    """For `doctor`: what a device tells, and why it tells not all of it."""
-    one = settled_reading(seen)
+    """Return for `doctor` what a device reports, and why it does not report the rest."""
+    settled = settled_reading(seen)
     place = f" at {seen.device.place}" if seen.device.place else ""
     facts = [
-        f"{one.busy:.0f} % busy" if one.busy is not None else "",
-        f"{memory(one)} GiB in use" if memory(one) else "",
-        f"{one.power:.0f} W" if one.power is not None else "",
-        f"{one.temperature:.0f} °C" if one.temperature is not None else "",
-        f"{one.clock:.0f} MHz" if one.clock is not None else "",
-        *(f"throttled: {reason}" for reason in one.throttled),
+        f"{settled.busy:.0f} % busy" if settled.busy is not None else "",
+        f"{memory(settled)} GiB in use" if memory(settled) else "",
+        f"{settled.power:.0f} W" if settled.power is not None else "",
+        f"{settled.temperature:.0f} °C" if settled.temperature is not None else "",
+        f"{settled.clock:.0f} MHz" if settled.clock is not None else "",
+        *(f"throttled: {reason}" for reason in settled.throttled),
     ]
-    text = ", ".join(filter(None, facts)) or "tells nothing"
-    return plain(f"{one.name or 'GPU'}{place}: {text}"), plain(_missing(seen))
+    text = ", ".join(filter(None, facts)) or "no readings"
+    return plain(f"{settled.name or 'GPU'}{place}: {text}"), plain(_missing(seen))
 
 
 def troubles(devices: Iterable[LatestReading]) -> list[Fault]:
@@ -100,5 +100,5 @@ def troubles(devices: Iterable[LatestReading]) -> list[Fault]:
 
 
 def _missing(seen: LatestReading) -> str:
-    """Why a device tells nothing, or not all."""
+    """Return why a device reports nothing, or not all."""
     return seen.why or "; ".join((seen.reading or NOTHING).unread)

@@ -18,7 +18,7 @@ has no published peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal, get_args
@@ -117,8 +117,8 @@ _CACHES: Mapping[str, tuple[CacheLevel, ...]] = {
 
 CDNA 2 and 3 white papers: an L2 gives 128 bytes a clock and channel, of which a die has 32 (at 1.7
 GHz) or 16 (at 2.1 GHz, 8 dies, of the MI300A 6; what fits in one die's 4 MB counts), the Infinity
-Cache of the MI300 17.2 TB/s. AMD's product pages tell the effective bandwidth of a Radeon's; where
-no bandwidth is published none stands here.
+Cache of the MI300 17.2 TB/s. AMD's product pages give the effective bandwidth of a Radeon's;
+unpublished bandwidths are left out.
 """
 _ALSO = {
     "amd instinct mi250x/mi250": ("AMD Instinct MI250X", "AMD Instinct MI250"),
@@ -129,12 +129,9 @@ _ALSO = {
 
 @cache
 def devices() -> tuple[Device, ...]:
-    """All rows of the table, which few screens need."""
-    return tuple(_rows())
-
-
-def _rows() -> Iterator[Device]:
-    """The figures are those of the module or card, of which each die is a device."""
+    """Return all rows of the table, whose figures are those of a module or card: each of its dies
+    is a device."""
+    rows = []
     head, *lines = _TABLE.strip().splitlines()
     kinds: tuple[MathKind, ...] = get_args(MathKind)
     for line in lines:
@@ -145,29 +142,32 @@ def _rows() -> Iterator[Device]:
         caches = _CACHES[max((part for part in _CACHES if part in name), key=len)]
         peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch], caches)
         pairs_of_units = (int(units) // 2,) if "Radeon" in name else ()
-        yield Device(name, arch, (int(units), *pairs_of_units), peak)
+        rows.append(Device(name, arch, (int(units), *pairs_of_units), peak))
+    return tuple(rows)
 
 
 def find_peak(name: str | None, arch: str | None, units: int | None) -> Peak | NoPeak:
     """The peak of the device that PyTorch reports under this name, architecture and unit count.
 
-    The units tell devices of one name apart. An architecture alone names no device: others than
+    The unit count separates devices of one name. An architecture alone names no device: others than
     those of the table have it too.
     """
-    known = (name or "").partition(":")[0]
-    candidates = _of_arch(known or (arch or "").partition(":")[0])
-    if candidates and (not known or known == candidates[0].arch):
+    base_arch = (name or "").partition(":")[0]
+    candidates = _of_arch(base_arch or (arch or "").partition(":")[0])
+    if candidates and (not base_arch or base_arch == candidates[0].arch):
         return NoPeak(f"{candidates[0].arch} may be {_or(candidates)}, or another device")
-    named = _called(known)
+    named = _called(base_arch)
     if not named:
-        return NoPeak(f"no data sheet of {known or arch or 'this device'} is known here")
+        return NoPeak(f"no data sheet of {base_arch or arch or 'this device'} is known here")
     fits = [device for device in named if units is None or units in device.units]
     if len(fits) == 1:
         return fits[0].peak
     if fits:
-        return NoPeak(f"{known} may be {_or(fits)}")
+        return NoPeak(f"{base_arch} may be {_or(fits)}")
     has = " or ".join(str(device.units[0]) for device in named)
-    return NoPeak(f"this {known} has {units} compute units, not {has}: a partition, or a variant")
+    return NoPeak(
+        f"this {base_arch} has {units} compute units, not {has}: a partition, or a variant"
+    )
 
 
 def _of_arch(arch: str) -> list[Device]:
@@ -220,8 +220,8 @@ def attainable(
 
 
 def holding(peak: Peak, moved: int, *, flushed: bool) -> tuple[CacheLevel, ...]:
-    """The caches that hold so many bytes from one call to the next. Inductor's own benchmarks on a
-    GPU have its L2 `flushed` before each call, but not a cache behind that."""
+    """Return the caches that hold this many bytes from one call to the next. Inductor's benchmarks
+    on a GPU `flush` its L2 before each call, but not a cache behind that."""
     return tuple(
         cache
         for cache in peak.caches
@@ -230,20 +230,20 @@ def holding(peak: Peak, moved: int, *, flushed: bool) -> tuple[CacheLevel, ...]:
 
 
 def fastest(peak: Peak, moved: int) -> float | None:
-    """10^9 bytes a second at best for so many bytes, after a flush of the L2; None where the
-    bandwidth of a cache that holds them is not known."""
+    """Return the best 10^9 bytes a second for this many bytes, after a flush of the L2; None if a
+    cache that holds them has an unknown bandwidth."""
     rates = [cache.gbs for cache in holding(peak, moved, flushed=True)]
-    known = [rate for rate in rates if rate is not None]
-    return max(peak.gbs, *known, 0.0) if len(known) == len(rates) else None
+    rates_known = [rate for rate in rates if rate is not None]
+    return max(peak.gbs, *rates_known, 0.0) if len(rates_known) == len(rates) else None
 
 
 @lru_cache(maxsize=256)
 def peak_of(machine: TunedDevice) -> Peak | NoPeak:
     """From the table of known devices; a CPU has to be measured."""
     if machine.name == "cpu":
-        return NoPeak("the peak of a CPU is measured, not looked up")
+        return NoPeak("the peak of a CPU has to be measured")
     if not machine.name and not machine.arch:
-        return NoPeak("no source tells which device these tunings are of")
+        return NoPeak("the device of these tunings is not recorded")
     return find_peak(machine.name, machine.arch, machine.units)
 
 
@@ -267,12 +267,12 @@ def device_of(machine: TunedDevice) -> str:
 def machine_of(
     tuning: Tuning, sessions: Mapping[str, Session], headers: Mapping[str, str]
 ) -> TunedDevice:
-    """Which device tuned it, as far as a session or the header of a cache file tells."""
+    """Return the device that tuned it, as far as a session or the header of a cache file has it."""
     session = sessions.get(tuning.session or "")
     on_cpu = tuning.device == "cpu"
     hashes = systems_of(tuning, sessions)
-    known = [session] if session else [s for s in sessions.values() if s.system_hash in hashes]
-    machines = {_device(session, on_cpu) for session in known}
+    matching = [session] if session else [s for s in sessions.values() if s.system_hash in hashes]
+    machines = {_device(session, on_cpu) for session in matching}
     if len(machines) == 1:
         return machines.pop()
     if on_cpu:
@@ -345,7 +345,7 @@ def _deciding(tuning: Tuning, timed: Sequence[Choice]) -> list[Choice]:
 def _is_measured(tuning: Tuning, choice: Choice) -> bool:
     if tuning.measured is None or choice.hash is None:
         return False
-    failed = any(known.hash == choice.hash for known in tuning.measured.failed)
+    failed = any(failure.hash == choice.hash for failure in tuning.measured.failed)
     return failed or tuning.measured.of(choice.hash) is not None
 
 
@@ -376,7 +376,7 @@ def _computing_ms(tuning: Tuning, peak: Peak) -> float | None:
 
 
 def _moving_ms(tuning: Tuning, peak: Peak) -> float | None:
-    """None on a CPU, and where nobody knows how fast a cache gives them."""
+    """None on a CPU, and if the bandwidth of a cache is unknown."""
     moved = traffic(tuning) if device_kind(tuning) == "gpu" else None
     gbs = fastest(peak, moved) if moved else None
     return moved / gbs / 1e6 if moved and gbs else None
@@ -405,5 +405,6 @@ def _off(tuning: Tuning, deciding: Sequence[Choice]) -> str | None:
         if not best.ms or best.ms < 0 or rival.ms is None or rival.ms < OFF * best.ms:
             continue
         if not (_is_measured(tuning, best) and _is_measured(tuning, rival)):
-            return f"{rival.label} took {fmt.factor(rival.ms / best.ms)} as long, which is rare"
+            by = fmt.factor(rival.ms / best.ms, fmt.rounding(rival.ms, best.ms))
+            return f"{rival.label} took {by} as long, which is rare"
     return None

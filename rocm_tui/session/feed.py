@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from backend.cache.fold import Recaller
+from backend.cache.fold import CacheRestorer
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import StoreError
@@ -71,7 +71,7 @@ class Inbox:
         drifted: Sequence[PinStatus] = (),
         problem: Fault | None = None,
     ) -> None:
-        """The pins as they are now, those that had drifted, and why they cannot be kept."""
+        """Put the present pins, the ones that had drifted, and why pins cannot be kept."""
         with self._lock:
             self._batch.pins = pins
             self._batch.drifted += drifted
@@ -79,7 +79,7 @@ class Inbox:
         self._ring()
 
     def take(self, most: int) -> tuple[Batch, bool]:
-        """What has arrived, at most so many records of it, and whether more is waiting."""
+        """Return the records that have arrived, up to a limit, and whether more are waiting."""
         with self._lock:
             batch, self._batch = self._batch, Batch()
             self._batch.records = batch.records[most:]
@@ -96,25 +96,25 @@ class Inbox:
 
 
 class Keeper:
-    """Compares them with the files, and tells the inbox of every change."""
+    """Compares them with the files, and puts every change into the inbox."""
 
     def __init__(self, layout: Layout, inbox: Inbox, *, awaited: bool) -> None:
-        """`awaited`: the states of pins are waited for; told even if there is none any more."""
+        """`awaited`: the states of pins are waited for and reported even if no pin is left."""
         self._layout = layout
         self._inbox = inbox
         self._store = PinStore(layout)
-        self._recaller = Recaller(layout, pinned_choices)
+        self._recaller = CacheRestorer(layout, pinned_choices)
         self._drifts: dict[TuningKey, int] | None = None
         self._last: list[PinStatus] | None = None if awaited else []
 
     def reconcile(self, *, read_only: bool) -> None:
-        """Apply drifted pins again; where nothing may be written they are told as such."""
+        """Apply drifted pins again; without write access they are only reported."""
         if not read_only:
-            with contextlib.suppress(StoreError):  # whoever tunes next does it, told why not
+            with contextlib.suppress(StoreError):  # whoever tunes next does it, and gets the reason
                 self._recaller.recall()
         try:
             if not exists(self._layout.pins):
-                self._tell([])
+                self._report([])
                 return
             if self._drifts is None:
                 self._drifts = {pin.key: pin.drifts for pin in self._store.pins()}
@@ -127,9 +127,9 @@ class Keeper:
         before = self._drifts
         self._drifts = {status.pin.key: status.pin.drifts for status in statuses}
         drifted = [s for s in statuses if s.pin.drifts > before.get(s.pin.key, s.pin.drifts)]
-        self._tell(statuses, drifted)
+        self._report(statuses, drifted)
 
-    def _tell(self, statuses: list[PinStatus], drifted: Sequence[PinStatus] = ()) -> None:
+    def _report(self, statuses: list[PinStatus], drifted: Sequence[PinStatus] = ()) -> None:
         if statuses != self._last or drifted:
             self._last = statuses
             self._inbox.put_pins(statuses, drifted)
@@ -142,8 +142,8 @@ class Keeper:
             return []
 
     def stamps(self) -> tuple[object, ...]:
-        """Names, sizes and times of the persistent cache's files and of the pins, and, where
-        something is pinned, what tells a new compiled graph."""
+        """Names, sizes and times of the persistent cache's files and of the pins, and, if
+        something is pinned, the signs of a new compiled graph."""
         stamps: list[object] = []
         with contextlib.suppress(OSError), os.scandir(self._layout.autotune) as entries:
             for entry in entries:
@@ -170,7 +170,7 @@ _SHARE = 0.0015
 
 
 class Reconciler:
-    """A thread that applies drifted pins again and tells the inbox of every change. The first look
+    """A thread that applies drifted pins again and puts every change into the inbox. The first look
     waits for `poke`, or a second."""
 
     def __init__(self, layout: Layout, inbox: Inbox) -> None:
@@ -179,14 +179,14 @@ class Reconciler:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self.read_only = False
-        """Nothing is written: drifted pins are told as such."""
+        """Nothing is written: drifted pins are only reported."""
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def poke(self) -> None:
-        """Look now: a pin was just made or taken back."""
+        """Look now: a pin was just set or removed."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -232,9 +232,8 @@ _BITE = 2000
 _SLICE = 0.015
 """Seconds for which rows are made in one go; one problem is always done."""
 _REST = 1.0
-"""Rows are left alone for so many times what making them took last, until all that was there at the
-start has come: a problem that a thousand sessions tuned is joined anew each time that one more
-tells of it."""
+"""Rows are left alone for this multiple of the time that joining them took last, until all that was
+there at the start has come: a problem that a thousand sessions tuned is joined anew for each."""
 _OLD = 1.5
 """Seconds after the start within which what is found counts as having been there before."""
 
@@ -254,12 +253,7 @@ class Feed:
     """The threads that read at one end, the model at the other. `wake` must not block."""
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        layout: Layout,
-        wake: Callable[[], None],
-        *,
-        polling: bool,
+        self, paths: Sequence[str], layout: Layout, wake: Callable[[], None], *, polling: bool
     ) -> None:
         self.layout = layout
         self.model = Model()
@@ -269,12 +263,14 @@ class Feed:
         self.pin_problem: Fault | None = None
         self.drifts = 0
         self.inbox = Inbox(wake)
-        self._settled = self._whole = False
+        self._settled = False
+        self.read = False
+        """Whether all that was there at the start is in the model."""
         self._pinned = self._unread = layout.pins.exists()
         self._watched = with_tunings(paths, layout.root)
         sink = self.inbox.put_records
         self.watcher = Watcher(self._watched, sink, polling=polling, settled=self._settle)
-        self._reconciler = Reconciler(layout, self.inbox)
+        self.reconciler = Reconciler(layout, self.inbox)
         self._texts = TextReader(layout, self.inbox.put_records)
         self._followed: dict[str, Watcher] = {}
         self._started = 0.0
@@ -283,33 +279,19 @@ class Feed:
     def start(self) -> None:
         self._started = time.monotonic()
         self.watcher.start()
-        self._reconciler.start()
+        self.reconciler.start()
 
     def _settle(self) -> None:
         """All that was there at the start is in the inbox."""
         self._settled = True
         self.inbox.put_records([])
 
-    @property
-    def read(self) -> bool:
-        """Whether all that was there at the start is in the model."""
-        return self._whole
-
-    @property
-    def read_only(self) -> bool:
-        """Whether drifted pins and lost timings are left as they are."""
-        return self._reconciler.read_only
-
-    @read_only.setter
-    def read_only(self, value: bool) -> None:
-        self._reconciler.read_only = value
-
     def stop(self) -> None:
         """End the threads; what they are writing is finished first."""
         for log in list(self._followed):
             self.leave(log)
         self.watcher.stop()
-        self._reconciler.stop()
+        self.reconciler.stop()
 
     def follow(self, log: str) -> None:
         """Read the log of a job as well, unless it lies where everything is watched."""
@@ -325,10 +307,6 @@ class Feed:
         watcher = self._followed.pop(log, None)
         if watcher is not None:
             watcher.stop()
-
-    def look(self) -> None:
-        """The pins were just changed by us."""
-        self._reconciler.poke()
 
     def take(self) -> FeedState:
         """Bring the model up to date with what arrived, in a few hundredths of a second."""
@@ -351,15 +329,15 @@ class Feed:
             self.model.set_pins(self.pins)
         if self._unread:  # a row would say that what is not pinned is in use
             return FeedState(more, False, 0, batch.drifted)
-        if now >= self._rested or (came and not self._whole and not more):
+        if now >= self._rested or (came and not self.read and not more):
             self._join()
         waiting = more or self.model.unjoined
         if not waiting:
             self._texts.look(self.model)
         settled = came and not waiting
-        if settled and not self._whole and self._pinned:
-            self._reconciler.poke()  # the rows are there: now whether their pins hold
-        self._whole = self._whole or settled
+        if settled and not self.read and self._pinned:
+            self.reconciler.poke()  # the rows are there: now whether their pins hold
+        self.read = self.read or settled
         return FeedState(waiting, settled, self.model.held, batch.drifted)
 
     def _join(self) -> None:

@@ -5,16 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from backend.disk.layout import Layout, is_file_name
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import SYSTEM, TRITON, is_digest, is_inductors
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Pin, Tuning
-from rocm_tui.errors import NoSuchChoice, NoSuchTuning
+from rocm_tui.errors import NoSuchChoice, NoSuchTuning, RocmTuiError
+from rocm_tui.harmless import plain
 from rocm_tui.meant import did_you_mean
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+
+
+class _Item(Protocol):
+    """What has an id, and perhaps other ids under which it is known."""
+
+    @property
+    def id(self) -> str: ...
+
+
+_T = TypeVar("_T", bound=_Item)
+
+
+def with_id(
+    items: Iterable[_T], text: str, kind: str, command: str, error: type[RocmTuiError]
+) -> list[_T]:
+    """Return the items with an id that is `text`, else the ones whose id begins with it.
+
+    Raises `error` if there are none, or if `text` means several ids; `rocm-tui COMMAND` lists them.
+    """
+    listed, wanted, shown = list(items), text.lower(), plain(text)
+    exact = [item for item in listed if wanted in getattr(item, "ids", (item.id,))]
+    meant = exact or [item for item in listed if wanted and item.id.startswith(wanted)]
+    if not meant:
+        near = did_you_mean(wanted, (item.id for item in listed))
+        raise error(f"no {kind} has the id {shown!r}{near}; `rocm-tui {command}` prints the ids")
+    if len(ids := sorted({item.id for item in meant})) > 1:
+        raise error(f"{shown!r} begins several ids: {', '.join(ids)}; give more digits")
+    return meant
 
 
 def find_row(rows: Sequence[Row], text: str) -> Row:
@@ -22,17 +52,8 @@ def find_row(rows: Sequence[Row], text: str) -> Row:
 
     Raises NoSuchTuning where there is none, or where `text` begins several ids.
     """
-    wanted = text.lower()
-    exact = [row for row in rows if wanted in row.ids]
-    rows_meant = exact or [row for row in rows if wanted and row.id.startswith(wanted)]
-    if not rows_meant:
-        near = did_you_mean(wanted, (row.id for row in rows))
-        raise NoSuchTuning(f"no tuning has the id {text!r}{near}; `rocm-tui ls` prints the ids")
-    if len({row.id for row in rows_meant}) > 1:
-        ids = ", ".join(sorted({row.id for row in rows_meant}))
-        raise NoSuchTuning(f"{text!r} begins several ids: {ids}; give more digits")
     return max(
-        rows_meant,
+        with_id(rows, text, "tuning", "ls", NoSuchTuning),
         key=lambda row: (row.tuning.key is not None, row.tuning.state != "cut", row.occurrence),
     )
 
@@ -75,7 +96,7 @@ def _by_place(tuning: Tuning, text: str) -> Choice:
     place = int(text[1:]) if text[1:].isascii() and text[1:].isdigit() else 0
     if not timed:
         raise NoSuchChoice(
-            f"tuning {tuning.id} has no {text}: no choice of it was timed; give a name or a hash"
+            f"tuning {tuning.id} has no {text}: none of its choices was timed; give a name or hash"
         )
     if not 1 <= place <= len(timed):
         raise NoSuchChoice(
@@ -91,24 +112,15 @@ def find_pins(pins: Sequence[Pin], texts: Iterable[str]) -> list[Pin]:
     """
     meant: list[Pin] = []
     for text in texts:
-        meant += [pin for pin in _find_pins(pins, text) if pin not in meant]
-    return meant
-
-
-def _find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
-    wanted = text.lower()
-    meant = [pin for pin in pins if wanted and pin.id.startswith(wanted)]
-    if not meant:
-        near = did_you_mean(wanted, (pin.id for pin in pins))
-        raise NoSuchTuning(f"no pin has the id {text!r}{near}; `rocm-tui pins` prints the ids")
-    if len({pin.id for pin in meant}) > 1:
-        raise NoSuchTuning(f"{text!r} begins the ids of several pins; give more digits")
+        pins_of_id = with_id(pins, text, "pin", "pin", NoSuchTuning)
+        meant += [pin for pin in pins_of_id if pin not in meant]
     return meant
 
 
 def system_hash(row: Row, sessions: Mapping[str, Session], layout: Layout) -> str | None:
-    """The cache file of `layout` that holds the tuning, if its sources or its session tell; of a
-    Triton kernel the folder of its file, and one name for all best configs of Inductor's."""
+    """Return the name of the cache file of `layout` that holds the tuning, if its sources or its
+    session show that; of a Triton kernel the folder of its file, and one name for all best configs
+    of Inductor's."""
     if is_inductors(row.tuning.op):
         return SYSTEM
     sources = [Path(source) for source in row.tuning.sources]

@@ -22,27 +22,33 @@ from backend.pins.graphs.match import GraphUse, GraphUses, WantedChoice
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import read_graph_text
 from rocm_tui.errors import NoSuchGraph
-from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, Record
-from rocm_tui.meant import did_you_mean
-from rocm_tui.session.graphs import GraphScale, ProgramGraphs, Told, call_ms, part_of, process_of
+from rocm_tui.session.find import with_id
+from rocm_tui.session.graphs import (
+    GraphScale,
+    ProgramGraphs,
+    ShareBasis,
+    call_ms,
+    part_of,
+    process_of,
+)
 from rocm_tui.session.model import Model, Row
 
 
 @dataclass(frozen=True, slots=True)
 class GraphTuning:
-    """A tuning that a graph holds: `row` where a source tells of it. `share` is of the graph's
-    time, `told` by which time."""
+    """A tuning that a graph holds: its `row`, if a source has one. `share` is of the graph's time,
+    `basis` is which time that is."""
 
     use: TuningUse
     row: Row | None = None
     share: float | None = None
-    told: Told = "once"
+    basis: ShareBasis = "once"
 
 
 @dataclass(frozen=True, slots=True)
 class GraphRow:
-    """A compiled graph as the latest program that called it tells; ranks are added up.
+    """A compiled graph as the latest program called it; ranks are added up.
 
     `share` is its part of the program's time in compiled graphs, None where no call was timed.
     `session` is that of one process, None for a profiler's trace. `path` is where its text lies,
@@ -71,36 +77,22 @@ def graph_rows(model: Model, layout: Layout) -> list[GraphRow]:
     for row in model.rows():
         if row.tuning.key is not None:
             rows.setdefault(row.tuning.key, []).append(row)
-    found: dict[str, GraphRow] = {}
-    for program in model.programs():  # the latest first
+    rows_by_id: dict[str, GraphRow] = {}
+    for program in model.graphs.programs():  # the latest first
         by_id: dict[str, list[GraphSeen]] = {}
         for seen in program.graphs:
             by_id.setdefault(seen.graph.id, []).append(seen)
         for id, same in by_id.items():
-            known = found.get(id)
-            if known is None or not (known.times.calls or not _calls(same)):
-                found[id] = _row(program, same, rows, model, layout)
-    return sorted(found.values(), key=lambda row: (-(row.share or 0.0), -row.when, row.id))
+            earlier = rows_by_id.get(id)
+            called = any(seen.times.calls for seen in same if seen.times)
+            if earlier is None or (called and not earlier.times.calls):
+                rows_by_id[id] = _row(program, same, rows, model, layout)
+    return sorted(rows_by_id.values(), key=lambda row: (-(row.share or 0.0), -row.when, row.id))
 
 
 def find_graph(rows: Sequence[GraphRow], text: str) -> GraphRow:
     """The graph whose id is or begins with `text`. Raises NoSuchGraph."""
-    wanted = text.lower()
-    meant = [row for row in rows if wanted and row.id.startswith(wanted)]
-    if not meant:
-        near = did_you_mean(wanted, (row.id for row in rows))
-        raise NoSuchGraph(
-            f"no graph has the id {plain(text)!r}{near}; `rocm-tui graphs` prints the ids"
-        )
-    exact = [row for row in meant if row.id == wanted]
-    if len(meant) > 1 and not exact:
-        ids = ", ".join(sorted(row.id for row in meant))
-        raise NoSuchGraph(f"{plain(text)!r} begins several ids: {ids}; give more digits")
-    return (exact or meant)[0]
-
-
-def _calls(same: Sequence[GraphSeen]) -> int:
-    return sum(seen.times.calls for seen in same if seen.times)
+    return with_id(rows, text, "graph", "graphs", NoSuchGraph)[0]
 
 
 def _row(
@@ -113,7 +105,7 @@ def _row(
     """A graph of a program, which several ranks may have called; the longest of them speaks."""
     seen = same[0]
     graph, process = seen.graph, process_of(seen)
-    shares = [program.share(one) for one in same]
+    shares = [program.share(each) for each in same]
     timed = [share for share in shares if share is not None]
     by_key: dict[TuningKey, list[GraphTuning]] = {}
     uses = [(use, _row_of(rows.get(use.use.key, ()), process)) for use in program.uses_of(seen)]
@@ -122,8 +114,8 @@ def _row(
         (call_ms(row.tuning if row else None, use) for use, row in uses),
     )
     for use, row in uses:
-        part, _, told = part_of(row.tuning if row else None, use, fit)
-        tuning = GraphTuning(use.use, row, part.share, told)
+        part, _, how = part_of(row.tuning if row else None, use, fit)
+        tuning = GraphTuning(use.use, row, part.share, how)
         by_key.setdefault(use.use.key, []).append(tuning)
     tunings = sorted(map(_united, by_key.values()), key=lambda tuning: -(tuning.share or 0.0))
     path = layout.graphs / f"{graph.id}.py"
@@ -136,7 +128,7 @@ def _row(
         sum(timed) if timed else None,
         {tuning.use.key: tuning for tuning in tunings},
         seen.kernels,
-        model.trials(graph.id),
+        model.graphs.trials(graph.id),
         path if safe.exists(path) else None,
     )
 
@@ -155,18 +147,18 @@ def _united(same: Sequence[GraphTuning]) -> GraphTuning:
 
 
 def _row_of(rows: Sequence[Row], process: str) -> Row | None:
-    """The tuning that the process itself asked for, else the latest that it may have used."""
+    """Return the tuning that the process itself requested, else the latest that it may use."""
     asked = (row for row in rows if process in row.asked)
     return next(asked, None) or next(iter(rows), None)
 
 
 def _times(same: Sequence[GraphSeen]) -> GraphTimes:
     times = [seen.times for seen in same if seen.times is not None]
-    total = sum(one.total_ms or 0.0 for one in times if one.calls)
-    calls = sum(one.calls for one in times if one.ms is not None)
+    total = sum(each.total_ms or 0.0 for each in times)
+    calls = sum(each.calls for each in times if each.ms is not None)
     return GraphTimes(
-        sum(one.calls for one in times),
-        sum(one.timed for one in times),
+        sum(each.calls for each in times),
+        sum(each.timed for each in times),
         total / calls if calls else None,
         times[0].by if times else "host",
     )
@@ -176,12 +168,12 @@ Choices = Mapping[str, Choice]
 """The choices of a tuning by their hashes."""
 
 
-def tell_graphs(model: Model, layout: Layout) -> list[GraphTold]:
+def described_graphs(model: Model, layout: Layout) -> list[GraphTold]:
     """What the texts below `layout` say of the graphs that a profiler saw.
 
     Reads files: call it off the event loop.
     """
-    keys = model.profiled_graphs
+    keys = model.graphs.profiled
     return read_texts(keys, tunings_of(model), layout) if keys else []
 
 
@@ -199,7 +191,7 @@ class TextReader:
 
     def look(self, model: Model) -> None:
         """Start reading if there is something new. Costs nothing without a profiler's graphs."""
-        keys = model.profiled_graphs
+        keys = model.graphs.profiled
         state = keys, model.held
         if not keys or state == self._seen or (self._thread and self._thread.is_alive()):
             return
@@ -219,8 +211,8 @@ def tunings_of(model: Model) -> dict[TuningKey, Choices]:
     for row in model.rows():
         key = row.tuning.key
         if key is not None:
-            known = tunings.setdefault(key, {})
-            known.update({choice.hash: choice for choice in row.tuning.choices if choice.hash})
+            by_graph = tunings.setdefault(key, {})
+            by_graph.update({choice.hash: choice for choice in row.tuning.choices if choice.hash})
     return dict(tunings)
 
 
@@ -234,10 +226,10 @@ def read_texts(
     for entry in FolderMemory().entries(layout.root, "fxgraph", 3):
         entries[entry.relative.split("/")[2]] = entry
     sources = ChoiceSources(layout.root)
-    return [_told(key, entries[key], tunings, sources) for key in keys if key in entries]
+    return [_read_text(key, entries[key], tunings, sources) for key in keys if key in entries]
 
 
-def _told(
+def _read_text(
     key: str, entry: GraphEntry, tunings: Mapping[TuningKey, Choices], sources: ChoiceSources
 ) -> GraphTold:
     data = read_entry(entry) if entry.size <= MAX_BYTES else None
@@ -260,7 +252,8 @@ def _told(
 def _tunings_held(
     graph: GraphUses, tunings: Iterable[TuningKey]
 ) -> Iterator[tuple[TuningKey, GraphUse]]:
-    """A text does not tell the precision: of several tunings that differ in it alone, none."""
+    """Yield the tunings in a graph. Its text has no precision, so tunings that differ in that alone
+    are left out."""
     parts: dict[tuple[str, str], list[TuningKey]] = {}
     for tuning in tunings:
         parts.setdefault((tuning.op, tuning.inputs), []).append(tuning)

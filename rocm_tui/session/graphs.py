@@ -8,11 +8,11 @@ compiled graphs, and graphs of which no call was timed, are not in it. A call of
 part of its graph that a profiler saw its kernels take; else as long as was measured for the choice
 that the graph calls; else the time that was taken once, and then the share is as doubtful as that
 number. The tunings of a graph take no more than the graph: where times of kernels alone add up to
-more than a profiler's leave of it, all of them are scaled down to that.
+more than what a profiler's leave, all of them are scaled down to that.
 
-A profiler knows a graph by the key of Inductor's cache alone. A session's log may tell of the same
-graph which tunings it holds, the cache dir may have its text, which tells the kernels too. What
-neither tells stays unknown.
+A profiler knows a graph by the key of Inductor's cache alone. A session's log may
+name the tunings of the same graph, the cache dir may have its text, which names the kernels too.
+What neither has stays unknown.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from heapq import merge
 from pathlib import PurePath
 from typing import Literal
 
-from backend.model.graph import Graph, GraphTimes, Trial, TuningUse
+from backend.model.graph import Graph, GraphTimes, Trial, TuningUse, swaps_of
 from backend.model.origin import extern_name, kind_of
-from backend.model.problem import TuningKey, device_of
+from backend.model.problem import TuningKey, device_of_inputs_key
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime, TrialSeen
 from rocm_tui.session import stats
 
-Told = Literal["seen", "measured", "once"]
+ShareBasis = Literal["seen", "measured", "once"]
 """Where the time of a choice is from: a profiler saw it in the graph, it was measured again and
 again, or timed once."""
-DOUBT: tuple[Told, ...] = ("seen", "measured", "once")
+DOUBT: tuple[ShareBasis, ...] = ("seen", "measured", "once")
 """From the best known to the worst."""
 
 
@@ -65,8 +65,8 @@ class GraphScale:
     def of(cls, ms: float | None, calls: Iterable[CallTime]) -> GraphScale:
         """Return that of a graph of `ms` milliseconds, by what its tunings take of a call."""
         sums = {"seen": 0.0, "alone": 0.0}
-        for spent, told in calls:
-            sums["seen" if told == "seen" else "alone"] += spent or 0.0
+        for spent, how in calls:
+            sums["seen" if how == "seen" else "alone"] += spent or 0.0
         seen, alone = sums["seen"], sums["alone"]
         left = max(0.0, (ms or 0.0) - seen)
         return cls(
@@ -74,7 +74,7 @@ class GraphScale:
         )
 
 
-CallTime = tuple[float | None, Told]
+CallTime = tuple[float | None, ShareBasis]
 """Milliseconds that a tuning takes of a call of a graph, and how that is known."""
 
 
@@ -104,7 +104,7 @@ class Share:
     program: str
     calls: int
     share: float | None = None
-    told: Told = "once"
+    basis: ShareBasis = "once"
     gain: float | None = None
     at_most: float | None = None
     parts: tuple[SharePart, ...] = ()
@@ -131,18 +131,18 @@ def share_of(
 ) -> Share:
     """The share of a tuning in a program whose graphs took `total` milliseconds."""
     parts: dict[int, list[SharePart]] = {}
-    spent, told = 0.0, 0
-    known = total > 0
+    spent, doubt = 0.0, 0
+    complete = total > 0
     for use in uses:
         part, ms, how = part_of(tuning, use, fits(use.seen))
         parts.setdefault(id(use.seen), []).append(part)
         if use.times.calls:
-            known = known and ms is not None
+            complete = complete and ms is not None
             spent += ms or 0.0
-            told = max(told, DOUBT.index(how))
+            doubt = max(doubt, DOUBT.index(how))
     calls = sum(use.times.calls * use.use.count for use in uses)
     merged = tuple(_merged([_united(same) for same in parts.values()]))
-    if not known:
+    if not complete:
         return Share(program, calls, parts=merged)
     share = spent / total
     gain, most = _gains(tuning, {use.use.hash for use in uses})
@@ -150,7 +150,7 @@ def share_of(
         program,
         calls,
         share,
-        DOUBT[told],
+        DOUBT[doubt],
         None if gain is None else share * gain,
         None if most is None else share * most,
         merged,
@@ -173,17 +173,17 @@ def _merged(parts: Sequence[SharePart]) -> list[SharePart]:
     for same in by_graph.values():
         calls = sum(part.calls for part in same)
         shares = [(part.share or 0.0) * part.calls for part in same]
-        known = calls > 0 and all(part.share is not None for part in same if part.calls)
-        share = sum(shares) / calls if known else None
+        complete = calls > 0 and all(part.share is not None for part in same if part.calls)
+        share = sum(shares) / calls if complete else None
         merged.append(replace(same[0], calls=calls, share=share))
     return sorted(merged, key=lambda part: -part.calls)
 
 
 def part_of(
     tuning: Tuning | None, use: TuningInGraph, fit: GraphScale
-) -> tuple[SharePart, float | None, Told]:
+) -> tuple[SharePart, float | None, ShareBasis]:
     """What a graph has of the tuning, the milliseconds that all calls there took, and how that is
-    told. Of a tuning that no source tells of, None, a profiler may."""
+    known. Only a profiler knows that of a tuning without a source, None."""
     times, seen = use.times, use.seen
     ms, how = call_ms(tuning, use)
     share = None
@@ -203,7 +203,7 @@ def call_ms(tuning: Tuning | None, use: TuningInGraph) -> CallTime:
         return None, "once"
     choice = next((c for c in tuning.choices if c.hash and c.hash == use.use.hash), None)
     ms = stats.time_ms(tuning, choice)
-    how: Told = "once" if stats.measured(tuning, choice) is None else "measured"
+    how: ShareBasis = "once" if stats.measured(tuning, choice) is None else "measured"
     return None if ms is None else ms * use.use.count, how
 
 
@@ -229,32 +229,38 @@ _TEMPLATES = "triton_tem_"
 """How Inductor names the kernels of Triton templates."""
 
 
-def named(seen: GraphSeen, known: Mapping[str, Graph], told: Mapping[str, GraphTold]) -> GraphSeen:
+def named(
+    seen: GraphSeen, logged: Mapping[str, Graph], texts: Mapping[str, GraphTold]
+) -> GraphSeen:
     """The graph as a log knows it, else with the tunings that its text has."""
     key = seen.graph.key
     if seen.session is not None or not key:
         return seen
-    if key in known:
-        return replace(seen, graph=known[key])
-    if key in told:
-        return replace(seen, graph=replace(seen.graph, tunings=told[key].tunings))
+    if key in logged:
+        return replace(seen, graph=logged[key])
+    if key in texts:
+        return replace(seen, graph=replace(seen.graph, tunings=texts[key].tunings))
     return seen
 
 
-def tuning_ms(seen: GraphSeen, told: GraphTold | None) -> dict[TuningKey, float]:
-    """Milliseconds of a call of the graph that kernels of each tuning take, for those tunings of
-    which that can be told. Of a GPU's the host's spans tell nothing: they only launch it."""
+def tuning_ms(seen: GraphSeen, text: GraphTold | None) -> dict[TuningKey, float]:
+    """Milliseconds of a call of the graph that kernels of each tuning take, for the tunings
+    of which it is known. The host's spans of a GPU kernel only show its launch."""
     if not seen.kernels or not seen.graph.tunings or seen.times is None:
         return {}
-    told = told if told is not None and told.tunings else None
-    by_name = dict(told.kernels) if told else {}
-    by_call = _calls(seen, told) if told else {}
+    text = text if text is not None and text.tunings else None
+    by_name = dict(text.kernels) if text else {}
+    by_call = _calls(seen, text) if text else {}
     on_device = seen.times.by == "device"
-    keys = {use.key for use in seen.graph.tunings if on_device or device_of(use.inputs) == "cpu"}
+    keys = {
+        use.key
+        for use in seen.graph.tunings
+        if on_device or device_of_inputs_key(use.inputs) == "cpu"
+    }
     sums: dict[TuningKey, float] = defaultdict(float)
     for kernel in seen.kernels:
         key = by_name.get(kernel.name) or by_call.get((kernel.op, kernel.nth))
-        if key is None and told is None:
+        if key is None and text is None:
             key = _only(kernel, seen.graph.tunings)
         if key in keys:
             sums[key] += kernel.ms
@@ -266,11 +272,11 @@ def aten_name(extern: str) -> str:
     return extern.partition(".")[0].removeprefix("bias_")
 
 
-def _calls(seen: GraphSeen, told: GraphTold) -> dict[tuple[str, int], TuningKey | None]:
-    """The tuning of each call of an op. Where another number of them was seen than stands in the
-    text, only those ops of which all calls are one tuning's."""
+def _calls(seen: GraphSeen, text: GraphTold) -> dict[tuple[str, int], TuningKey | None]:
+    """Return the tuning of each call of an op. If the number of calls differs from the text's, only
+    ops whose calls are all of one tuning count."""
     order: dict[str, list[TuningKey | None]] = defaultdict(list)
-    for extern, key in told.externs:
+    for extern, key in text.externs:
         order[aten_name(extern)].append(key)
     most: dict[str, int] = defaultdict(int)
     for kernel in seen.kernels:
@@ -288,33 +294,31 @@ def _calls(seen: GraphSeen, told: GraphTold) -> dict[tuple[str, int], TuningKey 
 
 def _only(kernel: KernelTime, uses: tuple[TuningUse, ...]) -> TuningKey | None:
     """Without a text: the one tuning of the graph whose choice may be called so."""
-    if any(use.hash is None for use in uses):
+    hashes = [(use, use.hash) for use in uses if use.hash is not None]
+    if len(hashes) < len(uses):
         return None
-    hashes = [(use, use.hash or "") for use in uses]
     if kernel.name.startswith(_TEMPLATES):
         fits = [use for use, hash in hashes if kind_of(hash) == "triton"]
-    elif kernel.op:
+    else:
         fits = [
             use
             for use, hash in hashes
             if not kind_of(hash) and aten_name(extern_name(hash)) == kernel.op
         ]
-    else:
-        fits = []
     return fits[0].key if len(fits) == 1 else None
 
 
 _MOST_REFITS = 1000
 """Times that a graph's tunings share it anew before its next call is seen."""
 Process = str
-"""The id of a session, or the path of a source that tells of one process."""
+"""The id of a session, or the path of a source of one process."""
 TOGETHER = 120.0
 """Seconds within which the ranks of a job start."""
 
 
 Run = frozenset[Process]
 Asked = tuple[Tuning, Collection[Process]]
-"""A tuning, and who is known to have asked for it."""
+"""A tuning, and the processes that are known to have requested it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +344,7 @@ class ProgramGraphs:
 
 
 class Graphs:
-    """All graphs and trials of all sources. A program is made anew only when it told something."""
+    """All graphs and trials of all sources. A program is rebuilt only after a new record."""
 
     def __init__(self, sessions: Mapping[str, Session]) -> None:
         self._sessions = sessions
@@ -353,7 +357,7 @@ class Graphs:
         self._dirty: set[Process] = set()
         self._lost: set[tuple[str, str]] = set()
         self._named: dict[str, Graph] = {}
-        self._told: dict[str, GraphTold] = {}
+        self._texts: dict[str, GraphTold] = {}
         self._profiled: dict[str, GraphSeen] = {}
         self._callers: dict[str, dict[Process, None]] = {}
         self._spent: dict[tuple[str, int], dict[TuningKey, list[CallTime]]] = {}
@@ -379,15 +383,14 @@ class Graphs:
             self._named[key] = seen.graph
             self._name(key)
 
-    def tell(self, told: GraphTold) -> None:
-        """What the text of a graph says."""
-        if self._told.get(told.key) != told:
-            self._told[told.key] = told
-            self._name(told.key)
+    def add_text(self, text: GraphTold) -> None:
+        if self._texts.get(text.key) != text:
+            self._texts[text.key] = text
+            self._name(text.key)
 
     @property
     def profiled(self) -> tuple[str, ...]:
-        """The keys of the graphs of which a profiler told."""
+        """The keys of the graphs that a profiler saw."""
         return tuple(self._profiled)
 
     def _name(self, key: str) -> None:
@@ -395,8 +398,8 @@ class Graphs:
         callers = self._callers.get(key, ())
         self._dirty.update(callers)
         graph = self._named.get(key)
-        told = self._told.get(key)
-        for use in graph.tunings if graph else told.tunings if told else ():
+        text = self._texts.get(key)
+        for use in graph.tunings if graph else text.tunings if text else ():
             self._holders.setdefault(use.key, {}).update(dict.fromkeys(callers))
 
     def add_trial(self, seen: TrialSeen) -> None:
@@ -435,12 +438,12 @@ class Graphs:
 
     @property
     def held(self) -> bool:
-        """Whether there is any graph, or was one that rows may still tell of."""
+        """Whether there is any graph, or was one that rows may still show."""
         return bool(self._holders)
 
     @property
     def unjoined(self) -> bool:
-        """Whether something was told since `touched` was asked."""
+        """Whether something came since the last `touched`."""
         return bool(self._dirty or self._lost)
 
     def touched(self) -> set[tuple[str, str]]:
@@ -448,7 +451,7 @@ class Graphs:
         call: a program's total is in all of them."""
         dirty, self._dirty = self._dirty, set()
         keys, self._lost = self._lost, set()
-        runs = self._allruns_of()
+        runs = self._runs_by_process()
         gone = [run for run in self._programs if not run.isdisjoint(dirty)]
         for run in gone:
             keys |= {(key.op, key.inputs) for key in self._programs.pop(run).uses}
@@ -458,17 +461,17 @@ class Graphs:
 
     def programs(self) -> tuple[ProgramGraphs, ...]:
         """One a run, the latest first."""
-        runs = dict.fromkeys(self._allruns_of().values())
+        runs = dict.fromkeys(self._runs_by_process().values())
         return tuple(sorted(map(self._program, runs), key=lambda p: p.latest, reverse=True))
 
     def shares(self, tunings: Sequence[Asked]) -> list[Share | None]:
-        """What each tuning of one problem is to the latest program that called it, with the
-        sessions that are known to have asked for it; None if no graph holds it.
+        """Return the share of each tuning of one problem in the latest program that called it, by
+        the sessions that are known to have requested it; None if no graph holds it.
 
-        A program that asked for one of them called that one; any other, the latest that it may be.
+        A program that requested one of them called that one; any other, the latest possible one.
         """
-        runs = self._allruns_of()
-        known = {session for _, asked in tunings for session in asked}
+        runs = self._runs_by_process()
+        requesters = {session for _, asked in tunings for session in asked}
         loose: dict[TuningKey, list[ProgramGraphs]] = {}
         called: list[tuple[Tuning, ProgramGraphs, tuple[TuningInGraph, ...]] | None] = []
         claimed: set[int] = set()
@@ -479,10 +482,12 @@ class Graphs:
                 called.append(None)
                 continue
             if key not in loose:
-                loose[key] = self._latest(process for process in holders if process not in known)
+                loose[key] = self._latest(
+                    process for process in holders if process not in requesters
+                )
             own = self._latest(process for process in asked if process in runs)
             latest = merge(own, loose[key], key=lambda program: -program.latest)
-            places = ((p, self._uses(tuning, key, known, asked, p)) for p in latest)
+            places = ((p, self._uses(tuning, key, requesters, asked, p)) for p in latest)
             own_uses = (
                 (tuning, program, left)
                 for program, uses in places
@@ -496,7 +501,7 @@ class Graphs:
 
     def _latest(self, processes: Iterable[Process]) -> list[ProgramGraphs]:
         """The programs of these processes, the latest first."""
-        runs = self._allruns_of()
+        runs = self._runs_by_process()
         programs = dict.fromkeys(runs[process] for process in processes if process in runs)
         return sorted(map(self._program, programs), key=lambda p: p.latest, reverse=True)
 
@@ -508,8 +513,8 @@ class Graphs:
         asked: Collection[Process],
         program: ProgramGraphs,
     ) -> tuple[TuningInGraph, ...]:
-        """Where a program uses it; nowhere if no such graph was called. Of its ranks, some may have
-        asked for another."""
+        """Return where a program uses it; nothing if no such graph was called. Some of its ranks
+        may have requested another one."""
         systems = systems_of(tuning, self._sessions)
         uses = tuple(
             use
@@ -560,7 +565,7 @@ class Graphs:
         system = session.system_hash if session else None
         return not systems or not system or system in systems
 
-    def _allruns_of(self) -> dict[Process, Run]:
+    def _runs_by_process(self) -> dict[Process, Run]:
         if self._runs is None:
             runs = runs_of(self._graphs, self._sessions)
             self._runs = {process: run for run in runs for process in run}
@@ -571,12 +576,12 @@ class Graphs:
     def _program(self, run: Run) -> ProgramGraphs:
         program = self._programs.get(run)
         if program is None:
-            program = self._programs[run] = self._made(run)
+            program = self._programs[run] = self._program_of(run)
         return program
 
-    def _made(self, run: Run) -> ProgramGraphs:
+    def _program_of(self, run: Run) -> ProgramGraphs:
         graphs = [
-            named(seen, self._named, self._told)
+            named(seen, self._named, self._texts)
             for process in run
             for seen in self._graphs[process].values()
         ]
@@ -598,20 +603,20 @@ class Graphs:
         )
 
     def _tuning_ms(self, seen: GraphSeen) -> dict[TuningKey, float]:
-        """What kernels of each tuning take of a call, where a profiler saw this graph: the same
-        part of it in each program, whoever ran it under a profiler."""
+        """Return what kernels of each tuning take of a call, where a profiler saw this graph: the
+        same part in each program, whoever ran it under a profiler."""
         key = seen.graph.key or ""
         profiled = self._profiled.get(key) if seen.session is not None else seen
         if profiled is None or not (profiled.times and profiled.times.ms and seen.times):
             return {}
-        times = tuning_ms(replace(profiled, graph=seen.graph), self._told.get(key))
+        times = tuning_ms(replace(profiled, graph=seen.graph), self._texts.get(key))
         part = (seen.times.ms or 0.0) / profiled.times.ms
         return {tuning: ms * part for tuning, ms in times.items()}
 
 
 def keys_of(trial: Trial) -> set[TuningKey]:
     """The tunings of which it tried choices."""
-    return {swap.key for arm in trial.arms for swap in arm.swaps}
+    return {swap.key for arm in trial.arms for swap in swaps_of(arm.swaps)}
 
 
 def process_of(seen: GraphSeen) -> Process:

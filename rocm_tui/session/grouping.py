@@ -1,4 +1,4 @@
-"""The lines of a list of tunings: what tells rows apart, headings of groups, one line in the place
+"""The lines of a list of tunings: what distinguishes rows, group headings, one line in the place
 of the rows that had nothing to choose, and which rows came while a person looked elsewhere.
 """
 
@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import compress, count
 from operator import is_not
@@ -14,7 +13,7 @@ from typing import TypeVar
 
 from backend.model.inductor_kernel import is_kernel
 from rocm_tui.session import stats
-from rocm_tui.session.graphs import DOUBT, Told
+from rocm_tui.session.graphs import DOUBT, ShareBasis
 from rocm_tui.session.in_use import device_name, in_use
 from rocm_tui.session.model import Row
 from rocm_tui.session.sessions import short_names
@@ -48,7 +47,7 @@ def rank_of(row: Row) -> str:
 
 
 def source_of(row: Row) -> str:
-    """The session that tuned it, else the file that tells of it, of kernels the whole cache."""
+    """Return the session that tuned it, else the file that has it, of kernels the whole cache."""
     source = row.tuning.session or next(iter(row.tuning.sources), "")
     return source.rsplit("/", 2)[0] if is_kernel(row.tuning.op) else source
 
@@ -70,14 +69,14 @@ _FACETS: Mapping[str, Callable[[Iterable[Row]], Iterable[str]]] = {
     "device": lambda rows: (row.device for row in rows),
     "devices": lambda rows: map(device_name, rows),
     "layout": lambda rows: (row.layout for row in rows),
-    "rank": lambda rows: (rank_of(row) for row in rows if row.tuning.rank is not None),
+    "rank": lambda rows: map(rank_of, rows),
     "source": lambda rows: map(source_of, rows),
 }
 
 
 class DifferingFacets:
-    """The same for rows of which most stay as they were: those that came are asked alone, unless
-    what is known may have gone with another."""
+    """The same for rows of which most stay as they were: only new rows are read, unless a known
+    value may have gone with an old one."""
 
     def __init__(self) -> None:
         self._rows: Sequence[Row] = ()
@@ -87,15 +86,15 @@ class DifferingFacets:
         """The facets that differ among rows, which are not changed afterwards."""
         gone, came = difference(self._rows, rows)
         self._rows = rows
-        for name, tell in _FACETS.items():
-            known, new = self._known[name], _two(tell(came))
-            if known.intersection(tell(gone)) - new:
-                known, new = frozenset(), _two(tell(rows))
-            self._known[name] = _two([*known, *new])
+        for name, read in _FACETS.items():
+            values, new = self._known[name], _two(read(came))
+            if values.intersection(read(gone)) - new:
+                values, new = frozenset(), _two(read(rows))
+            self._known[name] = _two([*values, *new])
         also = ("tuner", "device") if self._known["tuner"] else ()
-        several = any(not one.rpartition(":")[2].isdecimal() for one in self._known["devices"])
+        several = any(not name.rpartition(":")[2].isdecimal() for name in self._known["devices"])
         also = (*also, "devices") if several else also
-        return tuple([n for n, known in self._known.items() if len(known) > 1 - (n in also)])
+        return tuple([n for n, values in self._known.items() if len(values) > 1 - (n in also)])
 
 
 class SourceNames:
@@ -123,7 +122,7 @@ class SourceNames:
 
 
 def _two(texts: Iterable[str]) -> frozenset[str]:
-    """The first two that differ; an empty one tells nothing."""
+    """Return the first two that differ; an empty one does not count."""
     first = ""
     for text in texts:
         if text != first and text:
@@ -145,12 +144,13 @@ GROUPS: Mapping[str, Callable[[Row], str]] = {
 class Arrangement:
     """`by` is one of GROUPS, or empty. `closed` are the groups of which the heading alone is shown.
     `fold` puts rows of a single choice into one line. `opened` are the keys of the rows below which
-    each of their devices has a line."""
+    each of their devices has a line. `others` shows the rows that `is_other` hides."""
 
     by: str = ""
     closed: frozenset[str] = frozenset()
     fold: bool = True
     opened: frozenset[str] = frozenset()
+    others: bool = False
 
     @property
     def next(self) -> Arrangement:
@@ -191,8 +191,8 @@ Entry = Row | Heading | Folded
 def arrange(rows: Sequence[Row], how: Arrangement) -> Sequence[Entry]:
     """Groups come in the order of their first rows, rows in theirs, what is folded last.
 
-    A single row is not folded, nor are all there are: a line that stands for one row or for
-    everything says less than these.
+    A single row is not folded, nor are all rows: a line in place of one row or of everything
+    says less than these.
     """
     entries = _grouped(rows, how)
     if not how.opened:
@@ -205,10 +205,10 @@ def arrange(rows: Sequence[Row], how: Arrangement) -> Sequence[Entry]:
 
 def _grouped(rows: Sequence[Row], how: Arrangement) -> Sequence[Entry]:
     if how.by:
-        tell = GROUPS[how.by]
+        group_of = GROUPS[how.by]
         groups: dict[str, list[Row]] = {}
         for row in rows:
-            groups.setdefault(tell(row), []).append(row)
+            groups.setdefault(group_of(row), []).append(row)
         entries: list[Entry] = []
         for group, its in groups.items():
             is_open = group not in how.closed
@@ -231,10 +231,22 @@ def folds(row: Row) -> bool:
     return row.pin is None and row.tuning.measured is None and stats.single(row.tuning)
 
 
+def is_other(row: Row) -> bool:
+    """Whether it is an entry of another tuner's table or a kernel without times, which nobody
+    pinned and no profile has."""
+    tuning = row.tuning
+    if tuning.entry is None and not is_kernel(tuning.op):
+        return False  # most rows
+    if row.pin is not None or row.awaits_pin or row.share is not None or tuning.state != "done":
+        return False
+    untimed = tuning.measured is None and all(choice.ms is None for choice in tuning.choices)
+    return tuning.entry is not None or untimed
+
+
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
     """What is known of a group in all: counts, those of entries of tables apart; the seconds that
-    its tunings took, None where none tells; its share of the program's time, None unless all that
+    its tunings took, None if unknown; its share of the program's time, None unless all that
     have one are of one program, and how it is known: as that of its parts that is known worst."""
 
     tunings: int
@@ -245,7 +257,7 @@ class GroupTotals:
     measured: int
     seconds: float | None
     share: float | None
-    told: Told = "seen"
+    basis: ShareBasis = "seen"
 
 
 def sums(rows: Sequence[Row]) -> GroupTotals:
@@ -258,10 +270,10 @@ def sums(rows: Sequence[Row]) -> GroupTotals:
         if part is not None
     ]
     shares = [row.share for row in rows if row.share is not None and row.share.share is not None]
-    one = len({share.program for share in shares}) == 1
+    single_program = len({share.program for share in shares}) == 1
     share = sum(share.share or 0.0 for share in shares)
-    doubts = [DOUBT.index(share.told) for share in shares]
-    told = DOUBT[max(doubts, default=0)]
+    doubts = [DOUBT.index(share.basis) for share in shares]
+    worst = DOUBT[max(doubts, default=0)]
     return GroupTotals(
         tunings=len(rows) - entries,
         entries=entries,
@@ -270,8 +282,8 @@ def sums(rows: Sequence[Row]) -> GroupTotals:
         faster=sum(_faster(row) for row in rows),
         measured=sum(row.tuning.measured is not None for row in rows),
         seconds=sum(spent) if spent else None,
-        share=min(share, 1.0) if one else None,
-        told=told,
+        share=min(share, 1.0) if single_program else None,
+        basis=worst,
     )
 
 
@@ -285,23 +297,24 @@ def _faster(row: Row) -> bool:
 class UnseenRows:
     """The keys of the rows that came since `clear`.
 
-    A program that takes a choice from the cache asks for it first: its row stands alone for a
-    moment, then it is one with the row of the tuning that timed the choices. That is no news, and
-    neither is a row that tells of no time.
+    A program that takes a choice from the cache requests it first: its row is alone for a moment,
+    then it joins the row of the tuning that timed the choices. That is no news, and neither is a
+    row without a time.
     """
 
     def __init__(self) -> None:
         self._keys: set[str] = set()
 
     def take(self, before: Sequence[Row], rows: Sequence[Row]) -> None:
-        """These rows stand where those of `before` stood; what comes first of all is no news."""
+        """Replace the rows `before` by these; the very first rows are no news."""
         went, came = difference(before, rows)
-        known, there = {row.key for row in went}, {row.key for row in came}
-        new = [row for row in came if row.key not in known]
-        self._keys -= known - there
+        old_keys, there = {row.key for row in went}, {row.key for row in came}
+        new = [row for row in came if row.key not in old_keys]
+        self._keys -= old_keys - there
         if before and new:
             ids = {alias for row in new for alias in row.ids}
-            names = {name for row in before if _has(row, ids) for name in names_of(row)}
+            with_ids = (row for row in before if not ids.isdisjoint(row.ids))
+            names = {name for row in with_ids for name in names_of(row)}
             self._keys |= {row.key for row in new if names.isdisjoint(names_of(row))}
 
     def clear(self) -> None:
@@ -312,7 +325,7 @@ class UnseenRows:
         """How many of these are news."""
         if not self._keys:
             return 0
-        return sum(isinstance(row, Row) and row.key in self._keys and _tells(row) for row in rows)
+        return sum(isinstance(row, Row) and row.key in self._keys and _is_news(row) for row in rows)
 
 
 def names_of(row: Row) -> set[str]:
@@ -320,11 +333,6 @@ def names_of(row: Row) -> set[str]:
     return {row.key} | {f"{alias} {row.occurrence}" for alias in row.ids}
 
 
-def _has(row: Row, ids: AbstractSet[str]) -> bool:
-    """Whether it is known by one of these; asked of all rows, each time that one comes."""
-    return row.id in ids or (bool(row.aliases) and not ids.isdisjoint(row.aliases))
-
-
-def _tells(row: Row) -> bool:
+def _is_news(row: Row) -> bool:
     tuning = row.tuning
     return tuning.state != "running" and (is_selection(tuning) or not is_reuse(tuning))

@@ -1,13 +1,13 @@
 """The choice that later programs take, of a tuning and on several devices of one box: its time, its
 lead, and whether another one would compute the same bits. Pure functions.
 
-It is the pinned choice while its pin holds, else the one with the smallest time. Nothing is taken
-across devices.
+It is the pinned choice while its pin holds, else the one with the smallest time in the cache, which
+a later tuning may have written, or in the tuning itself. Nothing is taken across devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +23,7 @@ _HOLDS: frozenset[PinState] = frozenset(("active", "unproven", "drifted"))
 
 
 def pinned_choice(row: Row) -> tuple[int, Choice] | None:
-    """The choice that the row's pin asks for and its place, counted from 1; None if it was not
+    """Return the choice that the row is pinned to and its place, counted from 1; None if it was not
     offered or is unknown."""
     if row.pin is None:
         return None
@@ -35,24 +35,33 @@ def pinned_choice(row: Row) -> tuple[int, Choice] | None:
 
 
 def in_use(row: Row) -> Choice | None:
-    """The pinned choice, if its pin holds and it has not failed, else the fastest, of a kernel what
-    its file names; None while it is not known whether its pin holds."""
+    """Return the pinned choice, if its pin holds and it has not failed, else what the cache gives
+    now, else the fastest, of a kernel what its file names; None while its pin is being read."""
     if row.awaits_pin:
         return None
     if row.pin is not None and row.pin.state in _HOLDS:
         pinned = pinned_choice(row)
         if pinned is not None and not pinned[1].failed:
             return pinned[1]
+    if row.taken is not None:
+        current = (c for c in row.tuning.choices if c.hash == row.taken and not c.failed)
+        return next(current, taken(row.tuning))
     return taken(row.tuning)
+
+
+def label(row: Row, choice: Choice) -> str:
+    """Return what a row calls the choice in use: its name, which counts the choices of one process;
+    without it where other tunings of the id count otherwise."""
+    return replace(choice, name=None).label if row.renamed and choice.hash else choice.label
 
 
 def taken(tuning: Tuning) -> Choice | None:
     """What a program takes that knows of no pin: the winner, of a kernel what its file names, of
-    an entry of another tuner's table what that has. Where it has several without times, as a
-    perf-db of MIOpen, it does not tell which."""
+    an entry of another tuner's table what that has. None for several solutions without times, as
+    in a perf-db of MIOpen: the entry does not say which one counts."""
     if tuning.entry is not None:
-        told = len(tuning.choices) == 1 or any(c.ms is not None for c in tuning.choices)
-        return tuning.choices[0] if told else None
+        certain = len(tuning.choices) == 1 or any(c.ms is not None for c in tuning.choices)
+        return tuning.choices[0] if certain else None
     if is_kernel(tuning.op) and tuning.selected is not None:
         named = (c for c in tuning.choices if c.hash == tuning.selected and not c.failed)
         return next(named, stats.winner(tuning))
@@ -61,7 +70,7 @@ def taken(tuning: Tuning) -> Choice | None:
 
 def time_ms(row: Row) -> float | None:
     """Milliseconds of one call of what is in use."""
-    return None if row.awaits_pin else stats.time_ms(row.tuning, in_use(row))
+    return stats.time_ms(row.tuning, in_use(row))
 
 
 def gain(row: Row) -> float | None:
@@ -83,12 +92,6 @@ def device_name(row: Row) -> str:
     return f"{row.tuning.device or 'cuda'}:{device_ranges(indices)}"
 
 
-def each_device(rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows, and a row for each device in the place of those of several devices."""
-    for row in rows:
-        yield from row.devices or (row,)
-
-
 def kernel_identity(choice: Choice) -> Hashable:
     """What a choice is called on every device of a kind: its hash on device 0; where that is not
     known, its template and configuration, of a choice without these its own hash or name."""
@@ -108,19 +111,13 @@ def devices_by_kernel(row: Row) -> list[tuple[Choice | None, list[Row]]]:
     return list(kernels.values())
 
 
-def differs(row: Row) -> str:
-    """`differs (2)` where devices use so many kernels, nothing where all use the same."""
-    count = len(devices_by_kernel(row))
-    return f"differs ({count})" if count > 1 else ""
-
-
 def used_by_all(row: Row) -> str:
-    """What the choice in use is called on all devices of a row, else that they differ. The number
-    in a name is another one in each process, so a name counts only where all devices have it."""
+    """What the choice in use is called on all devices of a row, else `differs (2)`. The number in a
+    name is another one in each process, so a name counts only where all devices have it."""
     used = [in_use(device) for device in row.devices]
-    first = used[0]
-    if (several := differs(row)) or first is None:
-        return several
+    first, kernels = used[0], len(devices_by_kernel(row))
+    if kernels > 1 or first is None:
+        return f"differs ({kernels})" if kernels > 1 else ""
     names = {choice.name for choice in used if choice}
     return first.label if len(names) == 1 or not first.hash else replace(first, name=None).label
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,16 +25,22 @@ from backend.model.origin import (
     template_of,
     toolchain_of,
 )
-from backend.templates.config import config_of
+from backend.templates.config import parse_template_config
 from backend.toolchain import code_cache
-from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
-from backend.toolchain.resources import from_file as resources_of_file
+from backend.toolchain.resources import (
+    Occupancy,
+    Resources,
+    Unknown,
+    from_content,
+    occupancy,
+    resources,
+)
 from backend.toolchain.target import Target, amdgpu, cuda
 
 _SECOND_KERNEL = "reduce_parts"
 """What sums the parts of a split K: it takes little, and is not what the choice is."""
 _ASKED = re.compile(r"^static_assert\(LDS_BYTES == (\d{1,7}), ", re.MULTILINE)
-"""What a launch asks for, which no compiler knows: sources that ask say how much, and check it."""
+"""What a launch requests, unknown to compilers: sources that do so give the size and check it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +76,9 @@ class KernelResources:
             wanted = {c.hash or "": c for c in every if template_of(c)}
             if not wanted.keys() <= self._known.keys():
                 self._look()
-            told = {hash_: self._one(hash_, choice) for hash_, choice in wanted.items()}
+            answers = {hash_: self._one(hash_, choice) for hash_, choice in wanted.items()}
             stock = [c.hash or "" for c in every if kind_of(c.hash or "") == "triton"]
-            return told | self._stock(stock, (arch or "").partition(":")[0])
+            return answers | self._stock(stock, (arch or "").partition(":")[0])
 
     def _stock(self, hashes: Iterable[str], arch: str) -> dict[str, ResourceUse | Unknown]:
         """Of kernels that Triton keeps. A look goes through all of its folders, so what it found is
@@ -84,26 +91,24 @@ class KernelResources:
             module = code.module_of(self._root, hash_)
             if (hash_, arch) not in self._stock_known and module is not None:
                 self._stock_known[hash_, arch] = _of_arch(code.kernels_of(module, folders), arch)
-        found = {hash_: self._stock_known.get((hash_, arch)) for hash_ in hashes}
-        return {hash_: known for hash_, known in found.items() if known is not None}
+        results = {hash_: self._stock_known.get((hash_, arch)) for hash_ in hashes}
+        return {hash_: result for hash_, result in results.items() if result is not None}
 
     def source_of(self, choice: Choice) -> tuple[Target, str] | None:
         """What a choice that is ours was compiled from, and for what; None where that is gone."""
         with self._lock:
             self._look()
-            try:
-                block = _block_of(template_of(choice), choice.description)
-            except ConfigError:
-                return None
-            entries = self._entries(choice.hash or "", template_of(choice), block)
-        return code_cache.source_of(entries[0][0]) if entries else None
+            with suppress(ConfigError):
+                _, entries = self._entries(choice.hash or "", choice)
+                return code_cache.source_of_entry(entries[0][0]) if entries else None
+        return None
 
     def _look(self) -> None:
         """Take in what was compiled since the last look."""
         for entry in code_cache.entries(self._root):
-            known = None if entry in self._seen else code_cache.source_of(entry)
-            if known is not None:
-                target, source = known
+            source_path = None if entry in self._seen else code_cache.source_of_entry(entry)
+            if source_path is not None:
+                target, source = source_path
                 self._seen.add(entry)
                 for template, kernels in self._kernels.items():
                     if (name := f"rocm_{template}") in source:
@@ -113,12 +118,10 @@ class KernelResources:
     def _one(self, hash_: str, choice: Choice) -> ResourceUse | Unknown:
         if hash_ in self._known:
             return self._known[hash_]
-        template = template_of(choice)
         try:
-            block = _block_of(template, choice.description)
+            block, entries = self._entries(hash_, choice)
         except ConfigError:
-            return Unknown("the config of the choice is not known: its source tells the hash only")
-        entries = self._entries(hash_, template, block)
+            return Unknown("the config of the choice is unknown: its source has only the hash")
         if not entries:
             return Unknown(f"its kernel is not in the code cache below {self._root}")
         answers = {_measure(entry, target, block) for entry, target in entries}
@@ -129,16 +132,21 @@ class KernelResources:
             self._known[hash_] = answer
         return answer
 
-    def _entries(self, hash_: str, template: str, block: _Block) -> list[tuple[Path, Target]]:
-        """Return the entries of the code cache; of several compilers', that of the hash."""
+    def _entries(self, hash_: str, choice: Choice) -> tuple[_Block, list[tuple[Path, Target]]]:
+        """Return its block and its entries in the code cache; of several compilers', that of the
+        hash. Raises ConfigError."""
+        template = template_of(choice)
+        block = _block_of(template, choice.description)
         entries = [
             place
             for kernel, places in self._kernels[template].items()
             for place in places
             if choice_hash(template, kernel, block.description) == any_toolchain(hash_)
         ]
-        made = [place for place in entries if toolchain_of(hash_) == code_cache.made_by(place[0])]
-        return made or entries
+        matching = [
+            place for place in entries if toolchain_of(hash_) == code_cache.made_by(place[0])
+        ]
+        return block, matching or entries
 
 
 def _of_arch(kernels: Sequence[CompiledKernel], arch: str) -> ResourceUse | Unknown | None:
@@ -146,7 +154,7 @@ def _of_arch(kernels: Sequence[CompiledKernel], arch: str) -> ResourceUse | Unkn
     meant = [kernel for kernel in kernels if kernel.arch == arch] or kernels
     if len(meant) > 1:
         names = ", ".join(kernel.arch for kernel in meant)
-        return Unknown(f"Triton's cache has it for {names}, and no session tells which it ran on")
+        return Unknown(f"Triton's cache has it for {names}, and no session has the one it ran on")
     return of_triton(meant[0]) if meant else None
 
 
@@ -158,18 +166,16 @@ def of_triton(kernel: CompiledKernel) -> ResourceUse | Unknown:
         return Unknown(f"{kernel.folder} is for an arch that is none")
     if target.kind == "cuda":
         return ResourceUse(target, Resources(kernel.name, lds=kernel.shared, wave=32), None)
-    if read_file(kernel.code_object) is None:  # a pipe, a link, or of no size that one has
+    data = read_file(kernel.code_object)
+    if data is None:
         return Unknown(f"cannot read {kernel.code_object}")
-    try:
-        told = resources_of_file(kernel.code_object)
-    except OSError as error:
-        return Unknown(f"cannot read {kernel.code_object}: {error.strerror}")
-    if isinstance(told, Unknown):
-        return told
-    # Its code object tells no LDS: a launch of Triton's asks for it.
-    shared = 0 if told[0].lds else kernel.shared or 0
-    held = occupancy(target, told[0], kernel.threads or 0, shared)
-    return ResourceUse(target, _with_lds(told[0], shared), held)
+    resources = from_content(kernel.code_object, data)
+    if isinstance(resources, Unknown):
+        return resources
+    # Its code object has no LDS: a launch of Triton's requests it.
+    shared = 0 if resources[0].lds else kernel.shared or 0
+    held = occupancy(target, resources[0], kernel.threads or 0, shared)
+    return ResourceUse(target, _with_lds(resources[0], shared), held)
 
 
 def _changed(folder: Path) -> int:
@@ -194,7 +200,7 @@ class _Block:
 def _block_of(template: str, description: str) -> _Block:
     """Raises ConfigError."""
     if template != "ck":
-        config = config_of(template, description)
+        config = parse_template_config(template, description)
         return _Block(config.description, waves=config.waves)
     threads = parse_config(description).get("BLOCK_SIZE", "")
     if not threads.isdecimal():
@@ -217,7 +223,7 @@ def _measure(entry: Path, target: Target, block: _Block) -> ResourceUse | Unknow
         return Unknown(f"{compiled.path} does not hold one main kernel")
     # An instance has a kernel for each form of its loop; the largest bounds what it takes.
     largest = max(main, key=lambda kernel: kernel.vgprs or 0)
-    source = code_cache.source_of(entry)
+    source = code_cache.source_of_entry(entry)
     asked = _ASKED.search(source[1]) if source else None
     shared = int(asked[1]) if asked else 0
     held = occupancy(target, largest, block.threads_on(target), shared)

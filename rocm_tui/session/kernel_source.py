@@ -1,5 +1,5 @@
-"""The kernel of a choice: its source, what a compiler made of it, a folder that runs one of ours
-alone, and how the sources of two differ.
+"""The kernel of a choice: its source, the output of compilers, a folder that runs one of ours, and
+how the sources of two differ.
 
 A source of ours is made again from what a tuning is known by, or taken from the code cache; those
 of Inductor's templates are the texts that it left below its cache dir. Whatever is shown has the
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 from backend.cache import code
-from backend.cache import code as inductor
 from backend.cache.best_config import is_folder
 from backend.disk.layout import Layout
 from backend.errors import InputsKeyInvalid, ToolchainError
@@ -43,14 +42,14 @@ class NoKernelSource(RocmTuiError):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A text of a kernel: its source, or what a compiler made of it. `about` says what it is."""
+    """A text of a kernel: its source, or the output of a compiler. `about` says what it is."""
 
     name: str
     language: Language
     about: str
     path: Path | None = None
     text: str | None = None
-    """None where it is read, or made, when it is asked for."""
+    """None if it is read, or made, on request."""
     target: Target | None = None
     """What assembly is made for."""
 
@@ -72,7 +71,7 @@ class ChoiceKernel:
             if name in (stage.name, stage.name.partition(" ")[0]):
                 return stage
         names = ", ".join(stage.name for stage in self.stages)
-        raise NoKernelSource(f"no {plain(name, 40)} of it is at hand: there is {names}")
+        raise NoKernelSource(f"no stage {plain(name, 40)} at hand: there is {names}")
 
 
 def kernel_of(
@@ -80,17 +79,17 @@ def kernel_of(
     choice: Choice,
     session: Session | None,
     layout: Layout,
-    known: KernelResources | None = None,
+    resources: KernelResources | None = None,
 ) -> ChoiceKernel:
     """What is at hand of a choice. Raises NoKernelSource where its source is not.
 
-    `known` are the resources of the cache dir, where the caller has looked before.
+    `resources` are those of the cache dir, where the caller has looked before.
     """
-    known = known or KernelResources(layout.root)
-    source = _source(tuning, choice, session, layout, known)
+    resources = resources or KernelResources(layout.root)
+    source = _source(tuning, choice, session, layout, resources)
     own = template_of(choice)
     if own:
-        answer = known.of([choice]).get(choice.hash or "")
+        answer = resources.of([choice]).get(choice.hash or "")
         makeable = source.target is not None and source.target.kind != "cpu"
         assembled = (_assembly(source),) if makeable else ()
         return ChoiceKernel((source, *assembled), answer or Unknown("it is no kernel of a GPU"))
@@ -114,7 +113,7 @@ def text_of(stage: Stage, source: Stage) -> str:
     if stage.text is not None:
         return stage.text
     if stage.path is not None:
-        text = inductor.read_text(stage.path, _MOST)
+        text = code.read_text(stage.path, _MOST)
         if text is None:
             raise NoKernelSource(
                 f"cannot read {stage.path}: it is gone, or above {_MOST >> 20} MiB"
@@ -152,7 +151,7 @@ def _source(
     choice: Choice,
     session: Session | None,
     layout: Layout,
-    known: KernelResources | None = None,
+    resources: KernelResources | None = None,
 ) -> Stage:
     own = own_template(choice.hash)
     if own == "triton":
@@ -162,28 +161,28 @@ def _source(
             raise NoKernelSource(str(error)) from error
         return Stage("source", "python", "a Triton module of ours", path, text)
     if own:
-        return _own_source(tuning, choice, session, known or KernelResources(layout.root))
+        return _own_source(tuning, choice, session, resources or KernelResources(layout.root))
     if tuning.code:
         return _inductors_own(tuning, layout)
     why = why_not_read(choice)
     if why is not None:
         raise NoKernelSource(why)
-    found = inductor.code_of(layout.root, choice.hash or "")
-    if found is None:
+    generated = code.code_of(layout.root, choice.hash or "")
+    if generated is None:
         raise NoKernelSource(f"{choice.label}: {_not_there(choice, session, layout)}")
-    if found.path is None:
+    if generated.path is None:
         return Stage(
-            "source", "python", "the graph of several kernels that it is", None, found.text
+            "source", "python", "the graph of several kernels that it is", None, generated.text
         )
-    language: Language = "python" if found.path.suffix == ".py" else "c++"
-    return Stage("source", language, _GENERATED, found.path, found.text)
+    language: Language = "python" if generated.path.suffix == ".py" else "c++"
+    return Stage("source", language, _GENERATED, generated.path, generated.text)
 
 
 def _inductors_own(tuning: Tuning, layout: Layout) -> Stage:
     """The file that a kernel was launched from. What a log names elsewhere is not followed."""
     path = Path(tuning.code)
     inside = path.parent.parent == layout.root and is_folder(path.parent.name)
-    text = inductor.read_text(path) if inside and path.suffix == ".py" else None
+    text = code.read_text(path) if inside and path.suffix == ".py" else None
     if text is None:
         where = "is gone" if inside else f"is not below {layout.root}"
         raise NoKernelSource(f"the source of {plain(tuning.kernel, 80)} {where}")
@@ -191,7 +190,7 @@ def _inductors_own(tuning: Tuning, layout: Layout) -> Stage:
 
 
 def _own_source(
-    tuning: Tuning, choice: Choice, session: Session | None, known: KernelResources
+    tuning: Tuning, choice: Choice, session: Session | None, resources: KernelResources
 ) -> Stage:
     """Made again from the config; else what lies in the code cache, where the hash says so."""
     about = "a template of ours"
@@ -200,27 +199,29 @@ def _own_source(
         text = _rendered(tuning, choice, target).source
         return Stage("source", "c++", f"{about}, rendered again for {target}", None, text, target)
     except NoKernelSource:
-        kept = known.source_of(choice)
+        kept = resources.source_of(choice)
         if kept is None:
             raise
         return Stage("source", "c++", f"{about}, compiled for {kept[0]}", None, kept[1], kept[0])
 
 
 def _not_there(choice: Choice, session: Session | None, layout: Layout) -> str:
-    name = inductor.digest_in(choice.hash or "")
+    name = code.digest_in(choice.hash or "")
     if name is None:
         return "its hash names no source"
-    told = session.cache_dir if session else ""
-    if told and told != str(layout.root):
-        return f"its source is not below {layout.root}: its session wrote to {plain(told, 200)}"
+    cache_dir = session.cache_dir if session else ""
+    if cache_dir and cache_dir != str(layout.root):
+        return (
+            f"its source is not below {layout.root}: its session wrote to {plain(cache_dir, 200)}"
+        )
     return f"its source is not below {layout.root}: it was removed, or is in another cache dir"
 
 
 def _assembly(source: Stage) -> Stage:
     assert source.target is not None
     name = "ptx" if source.target.kind == "cuda" else "amdgcn"
-    about = f"what the compiler of this machine makes of it for {source.target}"
-    if isinstance(targets.find(source.target), Missing):
+    about = f"the output of the compiler of this machine for {source.target}"
+    if isinstance(targets.find_compiler(source.target), Missing):
         about = f"no compiler of this machine makes it for {source.target}"
     return Stage(name, "listing", about, target=source.target)
 
@@ -239,7 +240,7 @@ def _stages(compiled: Sequence[code.CompiledKernel]) -> list[Stage]:
 def _rendered(tuning: Tuning, choice: Choice, target: Target) -> Rendered:
     if tuning.inputs_key is None or choice.hash is None:
         raise NoKernelSource(
-            "the inputs key and the hash of the choice are not known, because no session tells them"
+            "the inputs key and the hash of the choice are unknown: no session has them"
         )
     try:
         return rebuild(tuning.op, tuning.inputs_key, choice.description, choice.hash, target)
@@ -248,13 +249,13 @@ def _rendered(tuning: Tuning, choice: Choice, target: Target) -> Rendered:
 
 
 def _target(tuning: Tuning, session: Session | None) -> Target:
-    """What the choice was compiled for: the session tells the arch of a GPU."""
+    """What the choice was compiled for: the session has the arch of a GPU."""
     if tuning.device == "cpu":
         return cpu()
     arch = session.arch if session else None
     if arch is None:
         raise NoKernelSource(
-            f"the arch of device {tuning.device or '?'} is not known, because no session tells it"
+            f"the arch of device {tuning.device or '?'} is unknown: no session has it"
         )
     try:
         return amdgpu(arch) if arch.startswith("gfx") else cuda(arch)

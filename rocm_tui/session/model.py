@@ -1,15 +1,13 @@
 """The model of a screen: records go in, rows come out, and which of them changed.
 
 Pure state, without a screen, a thread or a file. A row is one tuning, joined from every source
-that tells of it; only the problem that a record touches is joined again.
+that has it; only the problem that a record touches is joined again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from math import inf
 from operator import attrgetter
@@ -18,7 +16,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 from backend.model.choice import Measurement
-from backend.model.graph import Trial
 from backend.model.inductor_kernel import TRITON
 from backend.model.problem import TuningKey
 from backend.model.session import Fault, Session
@@ -36,17 +33,18 @@ from rocm_tui.ingest.records import (
     TrialSeen,
     source_of,
 )
-from rocm_tui.session.attachments import Measurements, Pins, Tables
+from rocm_tui.session.attachments import Measurements, Pins, Tables, cached_choice
 from rocm_tui.session.devices import device_of, machine_of, published, suspicion
-from rocm_tui.session.graphs import Asked, Graphs, ProgramGraphs, Share
+from rocm_tui.session.graphs import Asked, Graphs, Share
 from rocm_tui.session.sessions import Processes, fuller
-from rocm_tui.session.stats import layout_of
+from rocm_tui.session.stats import layout_of, winner
 from rocm_tui.session.views import (
     Bucket,
     TuningView,
     bucket_of,
     foreign,
     group,
+    is_cache,
     merge_views,
     without,
 )
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
     from backend.pins.state import PinStatus
 
 _OF_DEVICE = "#@"
-"""Stands before the index of a device in a row's key, which has no such place otherwise."""
+"""Prefix of a device's index in a row's key; no other key has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +61,15 @@ class Row:
     """One tuning as it is shown.
 
     `key` is stable while the row lives; `seen` is Unix time; `seq` counts arrivals. `aliases` are
-    the other ids under which single sources know it: a log, which tells no precision, gives it
-    another than the cache. `asked` holds the session of each time that a session log tells of it,
+    the other ids under which single sources know it: a log, which has no precision, gives it
+    another than the cache. `asked` holds the session of each time that a session log has it,
     reuses included. `suspect` says why its times are not to be believed, where they are not.
     `share` is what it is to the latest program that called it. `device` is what it was tuned on:
-    `gfx942`, a name, or a kind as `cuda`; empty where nothing tells. `awaits_pin` while the
+    `gfx942`, a name, or a kind as `cuda`; empty if unknown. `awaits_pin` while the
     state of its pin was not read yet: what is in use is not known. `layout` is its operands'.
-    `beside` are entries of other tuners' tables for the same product.
+    `beside` are entries of other tuners' tables for the same product. `taken` is the hash of the
+    choice that the cache gives programs now, where a later tuning replaced the times of this one.
+    `renamed` where other tunings of the same id call that kernel by another name.
 
     Where several devices of a box tuned the problem, `devices` has a row for each of them, by
     device index, and the rest says what the first of these does.
@@ -91,6 +91,8 @@ class Row:
     layout: str = ""
     beside: tuple[Tuning, ...] = ()
     devices: tuple[Row, ...] = ()
+    taken: str | None = None
+    renamed: bool = False
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -119,47 +121,9 @@ class Row:
         return self.pin.state if self.pin else None
 
 
-def newest_first(row: Row) -> tuple[float, int]:
-    """Orders rows as lists show them."""
-    when, seq = row.age
-    return -when, -seq
-
-
-def in_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows newest first. A key of its own for each takes as much room as a third of its row."""
-    latest = sorted(rows, key=attrgetter("seq"), reverse=True)
-    latest.sort(key=_dated, reverse=True)
-    return latest
-
-
-def _dated(row: Row) -> float:
-    return row.when or 0.0
-
-
-_MOVED = 64
-"""So many rows are moved one by one; more are sorted anew."""
-
-
-def reordered(rows: list[Row], gone: Collection[Row], came: Collection[Row]) -> list[Row] | None:
-    """Rows that are ordered newest first, changed to have these no more and those as well; None
-    where sorting is less work."""
-    if len(gone) + len(came) > _MOVED:
-        return None
-    for row in gone:
-        at = bisect_left(rows, newest_first(row), key=newest_first)
-        while at < len(rows) and rows[at] is not row:
-            at += 1
-        if at == len(rows):
-            return None
-        del rows[at]
-    for row in came:
-        insort(rows, row, key=newest_first)
-    return rows
-
-
 Finished: TypeAlias = "tuple[Tuning, PinStatus | None, str | None, str, bool, tuple[Tuning, ...]]"
 Finish = Callable[[Tuning], Finished]
-"""Gives a joined tuning with what was measured of it, its pin, why it is suspicious, its device,
+"""Gives a joined tuning with its measurement, its pin, why it is suspicious, its device,
 whether its pin is awaited, and the entries of tables beside it."""
 AskShares = Callable[[Sequence[Asked]], list[Share | None]]
 
@@ -169,100 +133,94 @@ _Merged = Sequence[tuple[tuple[TuningView, ...], Tuning]]
 
 
 class ProblemViews:
-    """The members of one problem and the rows that they make. There are tens of thousands, most of
-    them with one of each, and then the row tells all of its member."""
+    """The members of one problem and the rows that they make. There are tens of thousands."""
 
-    __slots__ = ("_made", "_members")
+    __slots__ = ("_merged", "members", "rows")
 
     def __init__(self) -> None:
-        self._members: TuningView | list[TuningView] | None = []
-        self._made: Row | tuple[Sequence[Row], _Merged] = (), ()
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        return (self._made,) if isinstance(self._made, Row) else self._made[0]
-
-    @property
-    def members(self) -> Sequence[TuningView]:
-        if isinstance(self._members, list):
-            return self._members
-        return (self._members or _member_of(self.rows[0]),)
-
-    @property
-    def tunings(self) -> Iterable[Tuning]:
-        """The tunings of its members."""
-        if isinstance(self._members, list):
-            return [member.tuning for member in self._members]
-        return ((self._members or self.rows[0]).tuning,)
+        self.members: tuple[TuningView, ...] = ()
+        self.rows: Sequence[Row] = ()
+        self._merged: _Merged = ()
 
     def add(self, member: TuningView) -> None:
-        if isinstance(self._members, list) and self._members:
-            self._members.append(member)
-        else:
-            self._members = [*self.members, member] if self.members else member
+        self.members = (*self.members, member)
 
-    def tells(self, uid: str, tuning: Tuning) -> bool:
+    def has(self, uid: str, tuning: Tuning) -> bool:
         """Whether a member says just this already."""
         return any(member.uid == uid and member.tuning == tuning for member in self.members)
 
     def remove(self, uids: Collection[str]) -> list[TuningView]:
         """Drop these members, and give them back."""
         gone = [member for member in self.members if member.uid in uids]
-        self._members = [member for member in self.members if member.uid not in uids]
+        self.members = tuple([member for member in self.members if member.uid not in uids])
         return gone
 
     def join(
         self,
         shown: Callable[[TuningView], TuningView],
         finish: Finish,
+        sessions: Mapping[str, Session],
         shares: AskShares | None = None,
     ) -> Sequence[Row]:
-        """Make the rows; one whose members are the same stays the same. Returns those before.
+        """Make the rows; one whose members are the same stays the same. Return those before.
 
         `shown` is a member as it is to be joined; `finish` adds to a joined tuning what is known
-        besides; `shares` tells what tunings are to programs, given who asked for each.
+        besides; `shares` gives the parts of tunings in programs, by the sessions that asked.
         """
         before, own = self.rows, self.members
         if len(own) == 1 and not before and shares is None:  # most of them
             view = shown(own[0])
-            self._take(own, [_row((view,), view.tuning, finish, {})], ())
+            self.rows, self._merged = (_row((view,), view.tuning, finish, {}),), ()
             return before
-        merges = () if isinstance(self._made, Row) else self._made[1]
-        known = {views[0].uid: (views, tuning) for views, tuning in merges}
+        merged_before = {views[0].uid: (views, tuning) for views, tuning in self._merged}
         old = {row.key: row for row in before if not row.devices}
         members = sorted(map(shown, own), key=lambda member: member.seq)
         merged, rows = [], []
         for views in group(members):
-            entry = known.get(views[0].uid)
+            entry = merged_before.get(views[0].uid)
             if entry is None or not _same(entry[0], views):
                 entry = tuple(views), merge_views([view.tuning for view in views])
             merged.append(entry)
         away = foreign([tuning for _, tuning in merged])
-        for (found, tuning), others in zip(merged, away, strict=True):
+        for (views_of, tuning), others in zip(merged, away, strict=True):
             joined = without(tuning, others) if others else tuning
-            rows.append(_row(found, joined, finish, old))
+            rows.append(_row(views_of, joined, finish, old))
+        caches = [member.tuning for member in members if is_cache(member.tuning)]
+        if len(rows) > 1 or any(map(_has_untimed, caches)):
+            rows = _as_used(rows, caches, sessions)
         if shares is not None:
             known_shares = shares([(row.tuning, row.asked) for row in rows])
-            rows = [_shared(row, share) for row, share in zip(rows, known_shares, strict=True)]
-        self._take(own, _numbered(by_problem(rows)), merged)
+            rows = [
+                row if row.share == share else replace(row, share=share)
+                for row, share in zip(rows, known_shares, strict=True)
+            ]
+        self.rows, self._merged = _numbered(by_problem(rows)), merged
         return before
 
-    def _take(self, own: Sequence[TuningView], rows: list[Row], merged: _Merged) -> None:
-        """Its members make these rows; of one that a row tells all of, only the row is kept."""
-        if len(own) == 1 == len(rows) and rows[0].tuning is own[0].tuning:
-            self._members, self._made = None, rows[0]
-        else:
-            self._members, self._made = list(own), (rows, merged)
+
+def _as_used(
+    rows: list[Row], caches: Sequence[Tuning], sessions: Mapping[str, Session]
+) -> list[Row]:
+    """Return the rows with what programs take now: one key has one answer, and one name for it."""
+    names: dict[tuple[TuningKey | None, str | None], set[str | None]] = {}
+    used = []
+    for row in rows:
+        taken = cached_choice(row.tuning, caches, sessions) if caches else None
+        best = winner(row.tuning)
+        hash = row.pin.pin.hash if row.pin else taken or (best.hash if best else None)
+        used.append((row, taken, hash))
+        called = (choice.name for choice in row.tuning.choices if hash and choice.hash == hash)
+        names.setdefault((row.tuning.key, hash), set()).update(called)
+    return [
+        row if (row.taken, row.renamed) == shown else replace(row, taken=shown[0], renamed=shown[1])
+        for row, taken, hash in used
+        for shown in [(taken, len(names[row.tuning.key, hash] - {None}) > 1)]
+    ]
 
 
-def _member_of(row: Row) -> TuningView:
-    """The one of which alone the row was made."""
-    source = intern(source_of(row.key))
-    return TuningView(row.key, source, row.tuning, row.seq, row.id, row.seen)
-
-
-def _shared(row: Row, share: Share | None) -> Row:
-    return row if row.share == share else replace(row, share=share)
+def _has_untimed(cache: Tuning) -> bool:
+    """Whether programs take another choice from a cache than one whose number is no time."""
+    return any(choice.ms is None and not choice.failed for choice in cache.choices)
 
 
 def _same(left: Sequence[TuningView], right: Sequence[TuningView]) -> bool:
@@ -270,30 +228,27 @@ def _same(left: Sequence[TuningView], right: Sequence[TuningView]) -> bool:
 
 
 def _row(
-    views: tuple[TuningView, ...],
-    joined: Tuning,
-    finish: Finish,
-    old: Mapping[str, Row],
+    views: tuple[TuningView, ...], joined: Tuning, finish: Finish, old: Mapping[str, Row]
 ) -> Row:
     tuning, pin, suspect, device, awaits, beside = finish(joined)
     if len(views) == 1:
         (first,) = views
         id_ = first.id or first.tuning.id
         ids: Iterable[str] = ()
-        asked = _asked(first.tuning.session)
+        asked: tuple[str, ...] = (first.tuning.session,) if first.tuning.session else ()
     else:
         first = min(views, key=lambda view: view.seq)
         id_, ids = joined.id, dict.fromkeys([view.tuning.id for view in views])
         asked = tuple([view.tuning.session for view in views if view.tuning.session])
     before = old.get(first.uid)
     if before is not None and before.tuning is tuning:
-        known = before.pin, before.suspect, before.device, before.awaits_pin, before.beside
-        if known == (pin, suspect, device, awaits, beside):
+        state_before = before.pin, before.suspect, before.device, before.awaits_pin, before.beside
+        if state_before == (pin, suspect, device, awaits, beside):
             return before
     aliases = tuple([alias for alias in ids if alias != id_]) if ids else ()
     layout = layout_of(tuning) if tuning.strides else ""
-    told = first.seen, aliases, asked, first.seq, suspect, None, device, awaits, layout, beside
-    return Row(first.uid, id_, 1, tuning, pin, *told)
+    facts = first.seen, aliases, asked, first.seq, suspect, None, device, awaits, layout, beside
+    return Row(first.uid, id_, 1, tuning, pin, *facts)
 
 
 def by_problem(rows: list[Row]) -> list[Row]:
@@ -330,12 +285,6 @@ def _of_devices(rows: Sequence[Row]) -> Row:
     )
 
 
-@lru_cache(256)
-def _asked(session: str | None) -> tuple[str, ...]:
-    """Who asked for what a single source tells; the same for all of its rows."""
-    return (session,) if session else ()
-
-
 def _numbered(rows: list[Row]) -> list[Row]:
     """Return the rows with the occurrences of each id counted, oldest first."""
     if len(rows) == 1 and rows[0].occurrence == 1:
@@ -344,10 +293,15 @@ def _numbered(rows: list[Row]) -> list[Row]:
     place: dict[str, int] = {}
     for row in sorted(rows, key=lambda row: row.age):
         place[row.key] = counts[row.id] = counts.get(row.id, 0) + 1
-    return [row if row.occurrence == place[row.key] else _as(row, place[row.key]) for row in rows]
+    return [
+        row if row.occurrence == place[row.key] else _with_occurrence(row, place[row.key])
+        for row in rows
+    ]
 
 
-_REST = attrgetter(*[field.name for field in fields(Row)][3:])
+def _with_occurrence(row: Row, occurrence: int) -> Row:
+    devices = tuple([replace(device, occurrence=occurrence) for device in row.devices])
+    return replace(row, occurrence=occurrence, devices=devices)
 
 
 def device_row(key: str, find: Callable[[str], Row | None]) -> Row | None:
@@ -355,20 +309,6 @@ def device_row(key: str, find: Callable[[str], Row | None]) -> Row | None:
     uid, mark, _ = key.rpartition(_OF_DEVICE)
     row = find(uid) if mark else None
     return next((device for device in row.devices if device.key == key), None) if row else None
-
-
-def _as(row: Row, occurrence: int) -> Row:
-    """`replace` takes longer than all else that is done to a row, and there may be thousands."""
-    numbered = Row(row.key, row.id, occurrence, *_REST(row))
-    if not row.devices:
-        return numbered
-    return replace(numbered, devices=tuple([_as(device, occurrence) for device in row.devices]))
-
-
-__all__ = ["Changes", "Model", "Row"]
-
-
-_DEVICES = attrgetter("devices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +339,7 @@ class Model:
         self._pins = Pins(self.sessions)
         self._measurements = Measurements()
         self._tables = Tables()
-        self._graphs = Graphs(self.sessions)
+        self.graphs = Graphs(self.sessions)
         self.processes = Processes(self.sessions)
         self._order: list[Row] | None = None
 
@@ -422,37 +362,22 @@ class Model:
         """A row for each problem, also where several devices tuned it; newest first. Tunings of
         unknown age are as old as their place in their source says."""
         if self._order is None:
-            self._order = in_order(self._rows.values())
+            self._order = sorted(self._rows.values(), key=attrgetter("age"), reverse=True)
         return self._order.copy()
 
     def rows(self) -> list[Row]:
         """A row for each tuning, which is of one device; in the same order."""
         listed = self.listed()
-        if not any(map(_DEVICES, listed)):  # most of the time
-            return listed
         return [device for row in listed for device in row.devices or (row,)]
 
     def measurements(self, tuning: Tuning) -> tuple[Measurement, ...]:
-        """All repeated measurements that tell of a tuning, latest first."""
+        """Return all repeated measurements of a tuning, latest first."""
         return self._measurements.of(tuning, self.sessions)
 
     def members(self, tuning: Tuning) -> tuple[TuningView, ...]:
-        """What the single sources tell of problems like that of a tuning, before it is joined."""
+        """Return the views of single sources on the problem of a tuning, before they are joined."""
         place = self._places.get(bucket_of(tuning))
-        return tuple(place.members) if place else ()
-
-    def programs(self) -> tuple[ProgramGraphs, ...]:
-        """The compiled graphs that the sources tell of, by program, the latest first."""
-        return self._graphs.programs()
-
-    @property
-    def profiled_graphs(self) -> tuple[str, ...]:
-        """The keys of the graphs that a profiler saw, of which `graph_texts` may tell more."""
-        return self._graphs.profiled
-
-    def trials(self, graph: str) -> tuple[Trial, ...]:
-        """All trials of the graph of this id, latest first."""
-        return self._graphs.trials(graph)
+        return place.members if place else ()
 
     def apply(self, records: Iterable[Record], now: float | None = None) -> Changes:
         """Take records in. `now` dates tunings whose source does not; none for old files."""
@@ -471,33 +396,33 @@ class Model:
                 for problem in [p for p in self._problems if p.source == record.source]:
                     del self._problems[problem]
                 self._touched_keys |= self._measurements.forget(record.source)
-                self._graphs.forget(record.source)
+                self.graphs.forget(record.source)
                 self.processes.forget(record.source)
             elif isinstance(record, SessionSeen):
-                known = self.sessions.get(record.session.id)
-                self.sessions[record.session.id] = fuller(known, record.session)
+                earlier = self.sessions.get(record.session.id)
+                self.sessions[record.session.id] = fuller(earlier, record.session)
             elif isinstance(record, ActivitySeen):
                 self.processes.add(record)
             elif isinstance(record, MeasurementSeen):
                 self._touched_keys |= self._measurements.add(record)
             elif isinstance(record, GraphSeen):
-                self._graphs.add(record)
+                self.graphs.add(record)
             elif isinstance(record, GraphTold):
-                self._graphs.tell(record)
+                self.graphs.add_text(record)
             elif isinstance(record, TrialSeen):
-                self._graphs.add_trial(record)
+                self.graphs.add_trial(record)
             else:
                 self._problems[record] = None
 
     @property
     def held(self) -> int:
-        """How many tunings the sources tell of, before they are joined."""
+        """How many tunings the sources have, before they are joined."""
         return len(self._of_uid)
 
     @property
     def unjoined(self) -> bool:
         """Whether records were taken in that no row shows yet."""
-        return bool(self._touched or self._touched_keys or self._graphs.unjoined)
+        return bool(self._touched or self._touched_keys or self.graphs.unjoined)
 
     def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
         """Show these pins. A pinned tuning keeps its measured times."""
@@ -522,7 +447,7 @@ class Model:
             self._of_source.setdefault(source, []).append(uid)
             self._of_uid[uid] = bucket
             arrival = self._left.pop(uid, None)
-        elif place.tells(uid, tuning):
+        elif place.has(uid, tuning):
             return
         else:
             (old,) = place.remove({uid})
@@ -550,16 +475,16 @@ class Model:
         self._touched[bucket] = None
 
     def join(self, seconds: float = inf) -> Changes:
-        """Make rows of what was taken in, problem by problem, until so many seconds are over."""
+        """Make rows of what was taken in, problem by problem, for at most this many seconds."""
         end = monotonic() + seconds
         self._find_touched()
-        shares = self._graphs.shares if self._graphs.held else None
+        shares = self.graphs.shares if self.graphs.held else None
         before: dict[str, Row] = {}
         after: dict[str, Row] = {}
-        while self._touched or (self._graphs.unjoined and self._find_touched()):
+        while self._touched or (self.graphs.unjoined and self._find_touched()):
             bucket, _ = self._touched.popitem()
             place = self._places[bucket]
-            were = place.join(self._pins.unmasked, self._finished, shares)
+            were = place.join(self._pins.unmasked, self._finished, self.sessions, shares)
             for row in were:
                 if self._rows.get(row.key) is row:  # else it has become one of another problem
                     del self._rows[row.key]
@@ -570,7 +495,7 @@ class Model:
             for row in place.rows:
                 after[row.key] = self._rows[row.key] = row
             if any(rows and rows[0].tuning.entry for rows in (were, place.rows)):
-                self._stand_beside(were, place.rows)
+                self._join_beside(were, place.rows)
             if not place.members:
                 del self._places[bucket]
             if monotonic() >= end:
@@ -582,11 +507,11 @@ class Model:
             if old is not new and old != new:
                 changed.add(key)
                 order = order or old.when != new.when
-        if self._order is not None:
-            self._order = reordered(self._order, before.values(), after.values())
+        if before or after:
+            self._order = None
         return Changes(frozenset(changed), order)
 
-    def _stand_beside(self, old: Sequence[Row], new: Sequence[Row]) -> None:
+    def _join_beside(self, old: Sequence[Row], new: Sequence[Row]) -> None:
         """Entries of a table went and came: tunings of their product show them no more, or now."""
         gone = [self._tables.remove(row.tuning) for row in old]
         came = [self._tables.add(row.tuning) for row in new]
@@ -597,10 +522,11 @@ class Model:
     def _find_touched(self) -> bool:
         """Mark the problems of the ops and inputs keys of which something else became known;
         return whether there are any."""
-        keys, self._touched_keys = self._touched_keys | self._graphs.touched(), set()
+        keys, self._touched_keys = self._touched_keys | self.graphs.touched(), set()
         if keys:
             for bucket, place in self._places.items():
-                if any((tuning.op, tuning.inputs_key) in keys for tuning in place.tunings):
+                tunings = (member.tuning for member in place.members)
+                if any((tuning.op, tuning.inputs_key) in keys for tuning in tunings):
                     self._touched[bucket] = None
         return bool(self._touched)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from math import isfinite
+from math import floor, isfinite, log10
 
 from rich.cells import cell_len, set_cell_size
 
 NONE = "–"
-"""Stands where a number is not known."""
+"""In place of an unknown number."""
 AWAITED = "…"
-"""Stands where it will be known in a moment."""
+"""In place of a number that is being read."""
 ONCE = "~"
-"""Stands before a number that is made of a time that was taken once."""
+"""Before a number that is made of a time that was taken once."""
 SUSPECT = "?"
-"""Stands there instead where that time is suspicious."""
+"""Before it instead if that time is suspicious."""
 
 
 def once(text: str, mark: str = ONCE) -> str:
@@ -60,7 +60,7 @@ _OF_BLOCKS = frozenset(("", "BLOCK", "SIZE"))
 def _shorter_config(text: str, width: int) -> str:
     words = text.split(" ")
     names = [_initials(word.partition("=")[0]) for word in words]
-    if len(set(names)) == len(names):  # else they would not be told apart
+    if len(set(names)) == len(names):  # else two would have one name
         words = [_joined(name, word) for name, word in zip(names, words, strict=True)]
     if len(" ".join(words)) <= width:
         return " ".join(words)
@@ -100,7 +100,7 @@ def significant(value: float) -> str:
 
 
 def time_unit(ms: float | None) -> tuple[str, float]:
-    """The unit that shows `ms` best, and how many of it make a millisecond."""
+    """Return the unit that shows `ms` best, and how many such units make a millisecond."""
     if ms is None or ms >= 1000:
         return ("ms", 1.0) if ms is None else ("s", 1e-3)
     return ("ms", 1.0) if ms >= 1 else ("µs", 1e3)
@@ -110,6 +110,22 @@ PLACES = 4
 """Decimals of a time, in milliseconds, in an AUTOTUNE row."""
 _EXACT = 1e-9
 """Milliseconds by which differences of such times miss the last decimal."""
+
+
+def rounding(*times: float | None) -> float:
+    """Return the relative error of a quotient of times by the decimals that AUTOTUNE rows give; 0
+    for times in full. A number made of such times has no more digits than they have."""
+    rounded = [ms for ms in times if ms and round(ms, PLACES) == ms]
+    return sum(10.0**-PLACES / 2 / ms for ms in rounded)
+
+
+def _digits(value: float, places: int, error: float) -> str:
+    """Write a number with at most `places` decimals, of which the last may be off by two by its
+    absolute error; always one digit."""
+    if error > 0 and value and isfinite(error):
+        certain = max(floor(-log10(error / 2)), -floor(log10(abs(value))))
+        places = min(places, certain)
+    return f"{value:.{places}f}" if places >= 0 else f"{round(value, places):.0f}"
 
 
 def in_unit(ms: float, scale: float) -> str:
@@ -130,12 +146,16 @@ def narrow_count(number: int | None) -> str:
     """A number of things in six cells: `99,999`, `123k`, `1.20M`."""
     if number is None or number < 100_000:
         return count(number)
-    scaled, unit = number / 1e3, "k"
-    for larger in "MGT":
-        if scaled < 999.5:
-            break
-        scaled, unit = scaled / 1e3, larger
+    scaled, unit = _in_larger(number / 1e3, "kMGT")
     return f"{_three_digits(scaled)}{unit}"
+
+
+def _in_larger(value: float, units: str) -> tuple[float, str]:
+    """Return a value of the first unit in the one, each a thousand of the last, that fits it."""
+    at = 0
+    while value >= 999.5 and at + 1 < len(units):
+        value, at = value / 1e3, at + 1
+    return value, units[at]
 
 
 def duration(ms: float | None) -> str:
@@ -165,55 +185,77 @@ def running(value: float) -> str:
     return f"{round(value)} s" if value < 10 else seconds(value)
 
 
-def factor(value: float | None) -> str:
-    """A ratio: `1.13×`."""
+def factor(value: float | None, error: float = 0.0) -> str:
+    """Return a ratio of this relative error: `1.13×`, of coarse times `3.7×`."""
     if value is None or not isfinite(value):
         return NONE
-    places = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{places}f}×"
+    return f"{_three_digits(value, error)}×"
 
 
-def percent(value: float | None) -> str:
-    """A relative difference: 0.131 is `13.1 %`; large ones lose the decimal, 12 is `12×`."""
+_AS_RATIO = 10.0
+"""The relative difference from which it is shown as a ratio."""
+
+
+def percent(value: float | None, error: float = 0.0) -> str:
+    """Return a relative difference, of a ratio of this relative error: 0.131 is `13.1 %`; large
+    ones are shown as the ratio: 12 is `13×`."""
     if value is None or not isfinite(value):
         return NONE
-    if value >= 10:
-        return f"{value:.0f}×"
-    return f"{value * 100:.1f} %" if value < 1 else f"{value * 100:.0f} %"
+    error *= 1 + abs(value)
+    if value >= _AS_RATIO:
+        return f"{_digits(value + 1, 0, error)}×"
+    return f"{_digits(value * 100, 1 if value < 1 else 0, error * 100)} %"
 
 
-def signed(value: float | None) -> str:
+def signed(value: float | None, error: float = 0.0) -> str:
     """How much longer than the best: `+3.1 %`, `−0.4 %`."""
     if value is None or not isfinite(value):
         return NONE
-    return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
+    if value >= _AS_RATIO:
+        return percent(value, error)
+    return f"{'−' if value < 0 else '+'}{percent(abs(value), error)}"
 
 
-def flops(value: float | None) -> str:
-    """10^12 operations a second with three digits and the letter of the unit that fits: `1.23 T`,
-    `2.05 G`, `812 M`."""
+def change(ratio: float, verdict: str) -> str:
+    """Return how a time changed by a ratio: `4.4 % faster`, `1.0 % slower`."""
+    return f"{percent(abs(ratio - 1))} {verdict}"
+
+
+def signed_range(low: float, high: float) -> str:
+    """`−4.9 % to −3.9 %`, of the interval of a ratio."""
+    return f"{signed(low - 1)} to {signed(high - 1)}" if isfinite(high) else "not known"
+
+
+def between(low: float, high: float) -> str:
+    """`3.9 to 4.9 %`, of a ratio's interval on one side of 1; with signs where it holds 1."""
+    if not isfinite(high) or low <= 1 <= high:
+        return signed_range(low, high)
+    ends = sorted((abs(low - 1), abs(high - 1)))
+    return f"{percent(ends[0]).removesuffix(' %')} to {percent(ends[1])}"
+
+
+def flops(value: float | None, error: float = 0.0) -> str:
+    """Return 10^12 operations a second of this relative error with at most three digits and the
+    letter of the unit that fits: `1.23 T`, `2.05 G`, `812 M`."""
     if value is None or not isfinite(value):
         return NONE
-    scaled, unit = value * 1e3, "G"
-    for larger in "TP":
-        if scaled < 999.5:
-            break
-        scaled, unit = scaled / 1e3, larger
+    scaled, unit = _in_larger(value * 1e3, "GTP")
     for smaller in "Mk":
         if scaled >= 0.9995 or not scaled:
             break
         scaled, unit = scaled * 1e3, smaller
-    return f"{_three_digits(scaled)} {unit}"
+    return f"{_three_digits(scaled, error)} {unit}"
 
 
-def _three_digits(value: float) -> str:
+def _three_digits(value: float, error: float = 0.0) -> str:
+    """At most three digits of a number of this relative error."""
     places = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{places}f}"
+    return _digits(value, places, value * error)
 
 
-def throughput(value: float | None) -> str:
-    """10^12 operations a second: `1.23 TFLOP/s`, `2.05 GFLOP/s`."""
-    text = flops(value)
+def throughput(value: float | None, error: float = 0.0) -> str:
+    """Return 10^12 operations a second: `1.23 TFLOP/s`, `2.05 GFLOP/s`."""
+    text = flops(value, error)
     return text if text == NONE else f"{text}FLOP/s"
 
 
@@ -261,10 +303,10 @@ def quantity(text: str) -> float | None:
     total, at = 0.0, 0
     text = text.strip()
     while at < len(text):
-        found = _QUANTITY.match(text, at)
-        factor = _UNITS.get(found[2] or "") if found else None
-        if found is None or factor is None:
+        match = _QUANTITY.match(text, at)
+        factor = _UNITS.get(match[2] or "") if match else None
+        if match is None or factor is None:
             return None
-        total += float(found[1].replace("−", "-").replace(",", "")) * factor
-        at = found.end()
+        total += float(match[1].replace("−", "-").replace(",", "")) * factor
+        at = match.end()
     return total if text else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from backend.model.choice import Choice
 from backend.model.inductor_kernel import TRITON, is_inductors, is_kernel
 from backend.model.origin import is_library, provider
-from backend.model.tuning import Tuning
+from backend.model.tuning import TableEntry, Tuning
 from rocm_tui.harmless import plain
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def why_not_hashed(id: str, choices: Sequence[Choice]) -> str | None:
         return None
     return (
         f"the hash of {plain(unknown.label)} is not known, because no cache or session holds it; "
-        f"`rocm-tui show {id}` prints those that are"
+        f"`rocm-tui show {id}` prints the known ones"
     )
 
 
@@ -83,7 +83,7 @@ def why_wrong(row: Row, choice: Choice) -> str | None:
     """Return that the latest measurement of its system found this choice's result wrong, if so."""
     measured = row.tuning.measured
     failed = measured.failed if measured is not None else ()
-    reason = next((one.reason for one in failed if one.hash == choice.hash), None) or ""
+    reason = next((each.reason for each in failed if each.hash == choice.hash), None) or ""
     if choice.hash is None or not reason.startswith(WRONG):
         return None
     return f"{plain(choice.label)} computes a wrong result, as measuring found: {plain(reason)}"
@@ -150,23 +150,23 @@ def why_not_tuned(tuning: Tuning) -> str | None:
         return alone
     if tuning.entry is not None and tuning.entry.unread:
         why = f"{tuning.id} is no product that Inductor knows: {plain(tuning.entry.unread)}"
-        return f"{why}; {_elsewhere(tuning, tuning.entry.tuner)}"
+        return f"{why}; {_elsewhere(tuning, tuning.entry)}"
     if tuning.key is None and not (tuning.shapes and tuning.dtypes):
         return f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
     return None
 
 
-def _elsewhere(tuning: Tuning, tuner: str) -> str:
+def _elsewhere(tuning: Tuning, entry: TableEntry) -> str:
     """What tunes an entry that Inductor cannot tune."""
     from shlex import quote  # the first screen needs neither of these
 
     from backend.tables.tunableop import UNSCALED
 
     path = quote(plain(tuning.sources[0])) if tuning.sources else "FILE"
-    if tuning.entry is not None and tuning.entry.unread == UNSCALED:
+    if entry.unread == UNSCALED:
         return "PYTORCH_TUNABLEOP_RECORD_UNTUNED=1 with a newer PyTorch records it with them"
-    if tuner == "tunableop" and not tuning.choices:
+    if entry.tuner == "tunableop" and not tuning.choices:
         return f"`rocm-tui tune --tunableop -o RESULTS.csv {path}` lets TunableOp tune it"
     if not tuning.choices:
         return f"`rocm-tui cover {path} --write LIST` says what tunes it"
-    return f"the tuner of {plain(tuner)} alone can tune it"
+    return f"the tuner of {plain(entry.tuner)} alone can tune it"

@@ -1,8 +1,8 @@
-"""The sessions of a model: each process with what it does, however many logs tell of it; what
-sessions are called, and which of them a person means.
+"""The sessions of a model: each process with what it does, however many logs have it; the names of
+sessions, and which of them a person means.
 
-A session's name is its host and pid, as its log's name begins; its start stands behind them where
-the same pid came twice. Any beginning of a name, of a log's name or of an id will do, as long as
+A session's name is its host and pid, as its log's name begins; its start follows where the
+same pid came twice. Any beginning of a name, of a log's name or of an id will do, as long as
 it means one session, or several of one run.
 """
 
@@ -20,12 +20,12 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.ingest.records import ActivitySeen
 from rocm_tui.meant import did_you_mean
 
-_UNTOLD = Activity("unknown", "running")
+_UNKNOWN = Activity("unknown", "running")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionProcess:
-    """A session and what its process does; `logs` are the sources that tell of it, `run` names the
+    """A session and what its process does; `logs` are the sources that have it, `run` names the
     `rocm-tui run` that it is part of, if any."""
 
     session: Session
@@ -38,7 +38,7 @@ class SessionProcess:
 
     @property
     def starter(self) -> bool:
-        """Whether only `run` tells of it: it started programs, or has not loaded torch."""
+        """Whether only `run` recorded it: it started programs, or has not loaded torch."""
         return not self.session.torch
 
 
@@ -48,38 +48,42 @@ def run_of(session: Session) -> str:
     return run if pid == str(session.pid) else ""
 
 
-def fuller(known: Session | None, told: Session) -> Session:
-    """What two logs tell of one process: the one that knows its torch, and the earlier start."""
-    if known is None:
-        return told
-    best = known if known.torch and not told.torch else told
-    starts = [start for start in (known.started, told.started) if start]
+def fuller(before: Session | None, new: Session) -> Session:
+    """Return one session of two logs' versions: the one that has its torch, the earlier start."""
+    if before is None:
+        return new
+    best = before if before.torch and not new.torch else new
+    starts = [start for start in (before.started, new.started) if start]
     return replace(best, started=min(starts, default=0.0))
 
 
 class Processes:
-    """What the logs tell of each session. `sessions` is the model's."""
+    """The activities of each session by log. `sessions` is the model's."""
 
     def __init__(self, sessions: Mapping[str, Session]) -> None:
         self._sessions = sessions
-        self._told: dict[str, dict[str, Activity]] = {}
+        self._activities: dict[str, dict[str, Activity]] = {}
 
     def add(self, record: ActivitySeen) -> None:
-        """Take in what a log tells of a session."""
-        self._told.setdefault(record.session, {})[record.source] = record.activity
+        """Take in what a log has of a session."""
+        self._activities.setdefault(record.session, {})[record.source] = record.activity
 
     def forget(self, source: str) -> None:
         """The log is gone, and its sessions with it."""
-        for session in [name for name, told in self._told.items() if source in told]:
-            del self._told[session][source]
-            if not self._told[session]:
-                del self._told[session]
+        for session in [
+            name for name, activities in self._activities.items() if source in activities
+        ]:
+            del self._activities[session][source]
+            if not self._activities[session]:
+                del self._activities[session]
 
     def all(self) -> tuple[SessionProcess, ...]:
         """Each session, the latest first."""
-        found = [self._process(name) for name in self._told if name in self._sessions]
-        working = {process.run for process in found if process.run and not process.starter}
-        shown = [_as_starter(process) if process.run in working else process for process in found]
+        processes = [self._process(name) for name in self._activities if name in self._sessions]
+        working = {process.run for process in processes if process.run and not process.starter}
+        shown = [
+            _as_starter(process) if process.run in working else process for process in processes
+        ]
         return tuple(sorted(shown, key=lambda p: (-p.session.started, p.session.id)))
 
     @property
@@ -87,8 +91,8 @@ class Processes:
         """The processes that run torch now, as far as was seen."""
         return [
             self._process(name)
-            for name, told in self._told.items()
-            if any(activity.lives for activity in told.values())
+            for name, activities in self._activities.items()
+            if any(activity.lives for activity in activities.values())
         ]
 
     @property
@@ -96,30 +100,28 @@ class Processes:
         """The session that began last."""
         return next(iter(self.all()), None)
 
-    def of(self, session: str) -> SessionProcess | None:
-        """Return the process of the session of this id."""
-        return self._process(session) if session in self._told else None
-
     def _process(self, name: str) -> SessionProcess:
-        told = self._told[name]
+        activities = self._activities[name]
         session = self._sessions.get(name) or Session(name)
-        return SessionProcess(session, _joined(list(told.values())), tuple(sorted(told)))
+        return SessionProcess(
+            session, _joined(list(activities.values())), tuple(sorted(activities))
+        )
 
 
-def _joined(told: list[Activity]) -> Activity:
+def _joined(activities: list[Activity]) -> Activity:
     """Return what several logs say of one process: `run` knows its exit code, and how it began, its
     own log all that lies between."""
-    if len(told) == 1:
-        return told[0]
-    own = max(told, key=_knowledge, default=_UNTOLD)
-    ends = [activity for activity in told if activity.status is not None]
+    if len(activities) == 1:
+        return activities[0]
+    own = max(activities, key=_knowledge, default=_UNKNOWN)
+    ends = [activity for activity in activities if activity.status is not None]
     for end in ends:
         return replace(own, state=end.state, ended=own.ended or end.ended, status=end.status)
     return own
 
 
 def _knowledge(activity: Activity) -> tuple[bool, bool, float]:
-    early = activity.told in ("starting", "importing")
+    early = activity.last_state in ("starting", "importing")
     return not early, not activity.lives, activity.since or 0.0
 
 
@@ -127,7 +129,7 @@ def _as_starter(process: SessionProcess) -> SessionProcess:
     """It has started what loads torch, and does not load torch itself."""
     activity = process.activity
     if process.starter and activity.state == "starting":
-        return replace(process, activity=replace(activity, state="running", told="running"))
+        return replace(process, activity=replace(activity, state="running", last_state="running"))
     return process
 
 
@@ -148,8 +150,8 @@ def script(session: Session) -> str:
     words = session.argv
     if "-m" in words[1:-1]:
         return words[words.index("-m", 1) + 1]
-    found = next((PurePath(arg).name for arg in words if arg.endswith(".py")), "")
-    return found or (PurePath(words[0]).name if words else "")
+    file_name = next((PurePath(arg).name for arg in words if arg.endswith(".py")), "")
+    return file_name or (PurePath(words[0]).name if words else "")
 
 
 MOST_NAMED = 5
@@ -224,32 +226,32 @@ def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
     Raises NoSuchSession, which names the candidates, where it means several that have nothing to do
     with each other.
     """
-    known = list(sessions)
+    candidates = list(sessions)
     wanted = text.removesuffix(".jsonl")
     if not wanted:
         return []
     ways = (
-        [s for s in known if s.id == wanted or _is_log_of(s, wanted)],
-        [s for s in known if s.id.startswith(wanted) or f"{_long(s)}-".startswith(wanted)],
+        [s for s in candidates if s.id == wanted or _is_log_of(s, wanted)],
+        [s for s in candidates if s.id.startswith(wanted) or f"{_long(s)}-".startswith(wanted)],
     )
-    found = next(filter(None, ways), [])
-    if len(found) > 1 and (len({run_of(s) for s in found}) > 1 or not run_of(found[0])):
+    matching = next(filter(None, ways), [])
+    if len(matching) > 1 and (len({run_of(s) for s in matching}) > 1 or not run_of(matching[0])):
         raise NoSuchSession(
-            f"{text!r} begins {counted(len(found), 'session')}: {_listed(found, known)}"
+            f"{text!r} begins {counted(len(matching), 'session')}: {_listed(matching, candidates)}"
         )
-    return [session.id for session in found]
+    return [session.id for session in matching]
 
 
 def required_sessions(sessions: Iterable[Session], text: str, where: str) -> list[str]:
     """Find sessions where there must be one. Raises NoSuchSession."""
-    known = list(sessions)
-    found = find_sessions(known, text)
-    if not found:
+    candidates = list(sessions)
+    matching = find_sessions(candidates, text)
+    if not matching:
         raise NoSuchSession(
             f"{text!r} is no file, and no session of {where} begins so"
-            f"{hint(known, text)}; `rocm-tui sessions` lists them"
+            f"{hint(candidates, text)}; `rocm-tui sessions` lists them"
         )
-    return found
+    return matching
 
 
 def hint(sessions: Iterable[Session], text: str) -> str:

@@ -1,10 +1,10 @@
-"""What can be said of one tuning: its problem in words, winner, gain, lead, throughput, and what
-its times cannot tell.
+"""What can be said of one tuning: its problem in words, winner, gain, lead, throughput, and which
+differences its times cannot show.
 
 The times of a tuning are single numbers, each taken once: of five choices that such times showed to
 be 1.6 to 2 times as fast as ATen, repeated measurement found all five slower. So single numbers say
 at most who is ahead, and inside `TIE_BAND` not even that (in public logs the best two choices lie
-that close in 40 % of all tunings). Only a repeated measurement tells who is faster.
+that close in 40 % of all tunings). Only a repeated measurement shows who is faster.
 
 Times that are whole ticks are known to a tick only: two that are one tick apart may be of equally
 fast kernels, two that are two ticks apart are not. The ticks known here are 1.024 µs, in which
@@ -27,16 +27,17 @@ from sys import intern
 from typing import Literal
 
 from backend.model.choice import Choice, MeasuredChoice, Verdict
-from backend.model.inductor_kernel import is_kernel, kernel_of, sizes_of
-from backend.model.ops import OPS, flops, gemm_sizes, product_of
+from backend.model.inductor_kernel import is_kernel, kernel_name, sizes_of
+from backend.model.ops import OPS, flops, gemm_sizes, op_row
 from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
+from rocm_tui.session import numbers
 from rocm_tui.session.numbers import PLACES
 from rocm_tui.session.views import is_cache
 
 _SIZES = (("B", "M", "N", "K"), ("b", "m", "n", "k"))
-_TOLD = re.compile(r"(\w+)=((?:\[[^\]]*\]|[^,\[])*)")
+_NAMED_VALUE = re.compile(r"(\w+)=((?:\[[^\]]*\]|[^,\[])*)")
 _DTYPES = ("dtype", "q_dtype_a", "q_dtype_w")
 
 
@@ -44,22 +45,22 @@ def asked_sizes(asked: str) -> str:
     """`64×1280×8192` of a product, `M=64 7168×512 E=384 topk=6` of a mixture of experts (tokens,
     hidden and inner size, experts, those of a token), `M=64 E=128 N=352` of a config for one; else
     all values."""
-    told = dict(_TOLD.findall(asked))
+    named = dict(_NAMED_VALUE.findall(asked))
     for names in _SIZES:
-        if all(name in told for name in names[1:]):
-            return "×".join(told[name] for name in names if name in told)
-    if "token" in told and "model_dim" in told:
+        if all(name in named for name in names[1:]):
+            return "×".join(named[name] for name in names if name in named)
+    if "token" in named and "model_dim" in named:
         return (
-            f"M={told['token']} {told['model_dim']}×{told.get('inter_dim', '?')} "
-            f"E={told.get('expert', '?')} topk={told.get('topk', '?')}"
+            f"M={named['token']} {named['model_dim']}×{named.get('inter_dim', '?')} "
+            f"E={named.get('expert', '?')} topk={named.get('topk', '?')}"
         )
-    values = [f"{name}={text}" for name, text in told.items() if name not in _DTYPES]
-    return " ".join(values).removeprefix("step=") if told else asked
+    values = [f"{name}={text}" for name, text in named.items() if name not in _DTYPES]
+    return " ".join(values).removeprefix("step=") if named else asked
 
 
 def asked_dtypes(asked: str) -> tuple[str, ...]:
-    """The types that it tells."""
-    return tuple([text.strip() for name, text in _TOLD.findall(asked) if name in _DTYPES])
+    """Return the types in a table's key."""
+    return tuple([text.strip() for name, text in _NAMED_VALUE.findall(asked) if name in _DTYPES])
 
 
 _CONVOLUTION = "convolution"
@@ -69,7 +70,7 @@ def layout_of(problem: Problem) -> str:
     """How the two factors of a product lie in memory: `NT`, N by rows and T by columns; `NT+` where
     rows, columns or batches do not lie close together. `NHWC` or `NCHW` of a convolution's input.
 
-    Empty where no source tells the strides, or where they say nothing.
+    Empty if the strides are unknown or say nothing.
     """
     a, b, turned, image = _factors(problem.op)
     if image:
@@ -88,9 +89,9 @@ def layout_of(problem: Problem) -> str:
 
 @lru_cache(64)
 def _factors(name: str) -> tuple[int, int, bool, bool]:
-    """Where the two factors of an op stand, -1 for one without; whether the second is given as
-    (N, K), and multiplied as (K, N); and whether it is a convolution of an image."""
-    op, image = product_of(name), name.lstrip("_") == _CONVOLUTION
+    """Return the places of the two factors of an op, -1 for one without; whether the second is
+    given as (N, K), and multiplied as (K, N); and whether it is a convolution of an image."""
+    op, image = op_row(name), name.lstrip("_") == _CONVOLUTION
     if op is None or op.packed:
         return -1, -1, False, image
     return op.place("a"), op.place("b"), op.weight, image
@@ -140,11 +141,11 @@ LONGEST = 1e4
 _CHANCE = 0.01
 """How often times that have no tick may look as if they had."""
 _FLOAT = 2e-7
-"""Relative error of a single-precision number, in which events are told."""
+"""Relative error of a single-precision number, in which events are given."""
 
 
 def indistinct(tuning: Tuning, left: float, right: float) -> bool:
-    """Whether the clock cannot tell two of a tuning's times apart."""
+    """Whether the clock cannot resolve the difference of two of a tuning's times."""
     gap = abs(left - right)
     if gap >= LONGEST_WAIT or (gap >= _TICKS_APART and min(left, right) < SLICE / 2):
         return False  # neither ticks nor waits: the usual case
@@ -167,7 +168,7 @@ def tick_of(times: Sequence[float]) -> float:
 
 
 def _come_in(times: Sequence[float], tick: float) -> bool:
-    """A quarter may lie between ticks, of the times or of those that differ: the median of an even
+    """A quarter of all times, or of the distinct ones, may lie between ticks: the median of an even
     number of times does. The more choices share a time, the less it is by chance."""
     distinct = {ms for ms in times if tick / 2 < ms < LONGEST}
     fits = [ms for ms in distinct if abs(ms - round(ms / tick) * tick) <= _error(ms) * 1.01]
@@ -193,32 +194,21 @@ def waited(times: Sequence[float]) -> bool:
 
 
 TIE_BAND = 0.02
-"""Relative difference within which single measurements cannot tell two choices apart."""
+"""Relative difference within which single times show no difference between two choices."""
 NEAR = 0.10
 """Relative distance from the best, up to which a choice is compared or measured unasked."""
 
 Standing = Literal["clear", "ahead", "tied", "unclear", "behind", "slower"]
-"""How one choice stands against others. `clear` and `slower` are verdicts of repeated measurement:
+"""How one choice compares with others. `clear` and `slower` are verdicts of repeated measurement:
 it is faster, a rival is. `ahead` and `behind` say the same of times that were taken once, which is
-no verdict. `tied` and `unclear`: cannot be told apart, or not yet."""
+no verdict. `tied` and `unclear`: no difference, or none shown yet."""
 
 _SHORT = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "uint8": "u8",
-    "bool": "bool",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e4m3fnuz": "f8e4m3",
-    "float4_e2m1fn_x2": "f4e2m1",
-    "float8_e5m2": "f8e5m2",
-    "float8_e5m2fnuz": "f8e5m2",
-}
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
+    "float8_e4m3fn": "f8e4m3", "float8_e4m3fnuz": "f8e4m3", "float4_e2m1fn_x2": "f4e2m1",
+    "float8_e5m2": "f8e5m2", "float8_e5m2fnuz": "f8e5m2",
+}  # fmt: skip
 
 
 def ranked(tuning: Tuning) -> tuple[Choice, ...]:
@@ -227,7 +217,7 @@ def ranked(tuning: Tuning) -> tuple[Choice, ...]:
 
 
 def tried(tuning: Tuning) -> int:
-    """How many choices were put up together: what the source says, or those that are known."""
+    """Return how many choices were put up together: as the source says, at least the known ones."""
     return max(tuning.num_choices or 0, sum(choice.offered for choice in tuning.choices))
 
 
@@ -243,7 +233,7 @@ def tried_text(tuning: Tuning) -> str:
 
 
 def chosen(tuning: Tuning) -> Choice | None:
-    """The choice of a tuning that tells one alone and no time: of Triton's own autotuning the
+    """Return the choice of a tuning that has one and no time: of Triton's own autotuning the
     winner, else what had no rival."""
     if tuning.state != "done" or len(tuning.choices) != 1:
         return None
@@ -266,7 +256,7 @@ def winner(tuning: Tuning) -> Choice | None:
 
 
 def fastest(tuning: Tuning) -> Choice | None:
-    """The winner; where measuring has found it beaten, the best of those that were measured."""
+    """Return the winner; if measuring found it beaten, the best of the measured choices."""
     best = winner(tuning)
     if best is None or tuning.measured is None or standing(tuning) != "slower":
         return best
@@ -310,8 +300,8 @@ def nearest(tuning: Tuning, choice: Choice | None = None) -> Choice | None:
     ):  # by single numbers it is the first of the others
         return next((rival for rival in timed if rival is not own), None)
     ratios = ((ratio(tuning, rival, own), rival) for rival in timed if rival is not own)
-    known = [(over, rival) for over, rival in ratios if over is not None]
-    return min(known, key=lambda pair: pair[0])[1] if known else None
+    rivals = [(over, rival) for over, rival in ratios if over is not None]
+    return min(rivals, key=lambda pair: pair[0])[1] if rivals else None
 
 
 def ratio(tuning: Tuning, left: Choice, right: Choice) -> float | None:
@@ -339,8 +329,8 @@ def time_ms(tuning: Tuning, choice: Choice | None) -> float | None:
 
 
 def standing(tuning: Tuning, choice: Choice | None = None) -> Standing | None:
-    """How the winner, or another choice, stands against its rivals; None where there are no two
-    timed choices."""
+    """Return how the winner, or another choice, compares with its rivals; None without two timed
+    choices."""
     timed = ranked(tuning)
     own = choice or (timed[0] if timed else None)
     if own is None or len(timed) < 2:
@@ -371,7 +361,7 @@ def faster(tuning: Tuning, choice: Choice | None = None) -> tuple[int, Choice] |
 
 
 def near(tuning: Tuning, left: Choice, right: Choice) -> bool:
-    """Whether single numbers of a tuning cannot tell these two apart."""
+    """Whether single numbers of a tuning show no difference between these two."""
     less, more = left.ms, right.ms
     if not less or not more:
         return False
@@ -397,11 +387,11 @@ AGAINST_BEST: dict[Verdict, Standing] = {
 }
 """How a choice that has this verdict compares with the best, and the best with all others."""
 _OF_BEST: dict[Verdict, Standing] = {**AGAINST_BEST, "slower": "clear"}
-"""How the best stands against the choice that has this verdict."""
+"""How the best compares with the choice that has this verdict."""
 
 
 def versus(tuning: Tuning, choice: Choice, rival: Choice) -> Standing | None:
-    """How `choice` stands against `rival`, as measured where both were, else of single numbers.
+    """Return how `choice` compares with `rival`, as measured if both were, else by single times.
 
     None where a time is not known.
     """
@@ -419,6 +409,8 @@ def _of_single_times(tuning: Tuning, own: Choice, rival: Choice) -> Standing:
     where they differ by more but the timer is too coarse or the samples overlap."""
     ours, theirs = own.ms or 0.0, rival.ms or 0.0
     less, more = sorted((ours, theirs))
+    if waited((less, more)) and more - less < LONGEST_WAIT <= blur(tuning):
+        return "unclear"  # both waited for another process
     if 0 < more <= less * (1 + TIE_BAND):
         return "tied"
     if near(tuning, own, rival):
@@ -427,7 +419,7 @@ def _of_single_times(tuning: Tuning, own: Choice, rival: Choice) -> Standing:
 
 
 def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice) -> Standing:
-    """Verdicts are told against the best; two others are told apart by their intervals."""
+    """Judge two measured choices: by the verdict against the best, others by their intervals."""
     if rival.hash == best.hash:
         return AGAINST_BEST[choice.verdict]
     if choice.hash == best.hash:
@@ -441,13 +433,6 @@ def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice)
     return "tied" if 0 < high <= low * (1 + TIE_BAND) else "unclear"
 
 
-def tied(tuning: Tuning) -> bool | None:
-    """Whether the winner and a rival cannot be told apart; None without two choices. Neither what
-    is unclear yet nor a winner that was beaten is a tie."""
-    how = standing(tuning)
-    return None if how is None else how == "tied"
-
-
 def wins_clearly(tuning: Tuning) -> bool:
     """Whether the winner may be shown as one: finished, and measured to be faster."""
     return tuning.state == "done" and standing(tuning) == "clear"
@@ -458,6 +443,14 @@ def once(tuning: Tuning, *choices: Choice | None) -> bool:
     if tuning.measured is None:  # most of them
         return any(choice is not None for choice in choices)
     return any(choice is not None and measured(tuning, choice) is None for choice in choices)
+
+
+def rounding(tuning: Tuning, *choices: Choice | None) -> float:
+    """Return the relative error of what is made of the times of these choices, by the digits of
+    their source; 0 where they were measured."""
+    if not once(tuning, *choices):
+        return 0.0
+    return numbers.rounding(*(choice.ms for choice in choices if choice is not None))
 
 
 def saved_ms(tuning: Tuning, choice: Choice | None = None) -> float | None:
@@ -504,7 +497,7 @@ def all_sizes(problem: Problem) -> str:
     """Each operand's sizes, of a Triton kernel its name and what it was tuned for."""
     if is_kernel(problem.op):
         inputs = problem.inputs_key or ""
-        return f"{kernel_of(inputs)} {sizes_of(inputs)}".strip()
+        return f"{kernel_name(inputs)} {sizes_of(inputs)}".strip()
     return operands_text(problem.shapes) if _asked(problem) is None else sizes_text(problem)
 
 

@@ -1,6 +1,6 @@
 """Views of one tuning: which of them belong together, and the tuning that they make.
 
-Inductor tells of one tuning in up to five places: our event log (keys, hashes, names, times), its
+Inductor writes one tuning to up to five places: our event log (keys, hashes, names, times), its
 persistent cache (keys, hashes, times), stderr (names, times rounded to four places), the MM log
 (configurations, the cache's very doubles) and the structured trace (the winner). No two share an
 identifier, but they share times: equal doubles, or equal after rounding. A view that cannot be
@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
 from math import isinf
-from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from backend.cache.variants import may_differ
 from backend.model.choice import Choice, sort_choices
-from backend.model.inductor_kernel import alike, is_kernel
+from backend.model.inductor_kernel import is_kernel, portable_part
 from backend.model.origin import device_kind
 from backend.model.problem import Shape, TuningKey
 from backend.model.tuning import REUSED, Seconds, Tuning
@@ -31,20 +30,20 @@ from rocm_tui.session.numbers import PLACES
 
 
 def is_reuse(tuning: Tuning) -> bool:
-    """Nothing was timed: a cached or a pinned choice was taken, or another rank's, or a file tells
-    that alone."""
+    """Whether nothing was timed: a cached or pinned choice or another rank's was taken, or a file
+    has only the choice."""
     if tuning.session is None:
         return is_selection(tuning)
     return tuning.selected_by in REUSED
 
 
 def is_selection(tuning: Tuning) -> bool:
-    """A file of no program, which tells the choice that was taken, and no time."""
+    """Whether it is from a file of no program, with the choice that was taken and no time."""
     return tuning.session is None and tuning.key is not None and tuning.selected is not None
 
 
 def is_cache(tuning: Tuning) -> bool:
-    """What a persistent cache tells: keys, and no program."""
+    """Whether it is an entry of a persistent cache: keys, and no program."""
     return tuning.session is None and tuning.key is not None and tuning.selected is None
 
 
@@ -53,7 +52,7 @@ def hashes(tuning: Tuning) -> frozenset[str]:
 
 
 def offered(views: Iterable[Tuning]) -> frozenset[str] | None:
-    """What one program put up together, as a session tells; a cache has the choices of all."""
+    """Return the choices that one program offered, by its session; a cache has those of all."""
     return next((hashes(view) for view in views if view.session is not None), None)
 
 
@@ -65,20 +64,20 @@ def times_agree(left: Tuning, right: Tuning) -> bool:
 
 def _full_times(left: Tuning, right: Tuning) -> bool:
     other = {c.ms for c in right.choices if c.ms is not None}
-    full = {round(ms, PLACES) for ms in other if round(ms, PLACES) != ms}
+    rounded = {round(ms, PLACES) for ms in other}
     for choice in left.choices:
         ms = choice.ms
         if ms is None or ms in other:
             continue
         short = round(ms, PLACES)
-        if short != ms and short in full and short not in other:
+        if short != ms and short in rounded and short not in other:
             return False
     return True
 
 
 def _owners_agree(left: Tuning, right: Tuning) -> bool:
-    by_hash = {choice.hash: choice.ms for choice in right.choices if choice.hash}
-    by_name = {choice.name: choice.ms for choice in right.choices if choice.name}
+    by_hash = {choice.hash: choice.ms for choice in right.choices}
+    by_name = {choice.name: choice.ms for choice in right.choices}
     return all(
         _near(choice.ms, by_hash.get(choice.hash or ""))
         and _near(choice.ms, by_name.get(choice.name or ""))
@@ -104,7 +103,7 @@ def compatible(left: Tuning, right: Tuning) -> bool:
         return False
     facts = (
         (left.session, right.session),
-        _told_shapes(left, right),
+        _logged_shapes(left, right),
         (left.strides, right.strides),
         (left.dtypes, right.dtypes),
         (left.device, right.device),
@@ -125,12 +124,12 @@ def logged_operands(op: str) -> int:
     return 2 if op.startswith("convolution") else 0
 
 
-def _told_shapes(left: Tuning, right: Tuning) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
-    """The shapes of both; where a log tells of the first operands alone, of those."""
-    told = logged_operands(left.op)
-    if not told or told not in (len(left.shapes), len(right.shapes)):
+def _logged_shapes(left: Tuning, right: Tuning) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+    """Return the shapes of both; if a log has only the first operands, theirs."""
+    count = logged_operands(left.op)
+    if not count or count not in (len(left.shapes), len(right.shapes)):
         return left.shapes, right.shapes
-    return left.shapes[:told], right.shapes[:told]
+    return left.shapes[:count], right.shapes[:count]
 
 
 _T = TypeVar("_T")
@@ -190,8 +189,8 @@ def foreign(tunings: Sequence[Tuning]) -> list[frozenset[str]]:
     by_key: dict[TuningKey, set[str]] = {}
     for tuning in tunings:
         if tuning.session is not None and tuning.key is not None:
-            told = by_key.setdefault(tuning.key, set())
-            told.update(each.hash for each in tuning.choices if each.hash and each.offered)
+            hashes_of_key = by_key.setdefault(tuning.key, set())
+            hashes_of_key.update(each.hash for each in tuning.choices if each.hash and each.offered)
     return [
         frozenset(
             choice.hash
@@ -230,9 +229,9 @@ def _first(values: Iterable[_T]) -> _T | None:
 
 
 def _agreed(values: Iterable[_T]) -> _T | None:
-    """What all views say that tell it; ops that differ in it share a key."""
-    told = {given for given in values if given}
-    return told.pop() if len(told) == 1 else None
+    """Return what all views say that have a value; ops that differ in it share a key."""
+    distinct = {given for given in values if given}
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _known(values: Iterable[_T | None]) -> _T | None:
@@ -254,7 +253,7 @@ def _merge_choices(known: list[Choice], seen: Sequence[Choice]) -> list[Choice]:
 
 
 def _places(choice: Choice, known: list[Choice], taken: set[int]) -> list[int]:
-    """Where `choice` may stand among `known`; several places mean that it cannot be told."""
+    """Return the places that `choice` may have among `known`; several mean that it is ambiguous."""
     free = [at for at in range(len(known)) if at not in taken]
     for same in (_same_hash, _same_shared, _same_time, _same_name):
         places = [at for at in free if same(choice, known[at])]
@@ -297,33 +296,14 @@ def _same_name(left: Choice, right: Choice) -> bool:
 
 def _fill(known: Choice, seen: Choice) -> Choice:
     own = [choice for choice in (known, seen) if choice.ms is not None and not choice.shared]
-    told = (
-        known.name or seen.name,
-        known.hash or seen.hash,
-        own[0].ms if len(own) == 1 else _fuller(known.ms, seen.ms),
-        known.description or seen.description,
-        known.reason or seen.reason,
-        known.quantiles or seen.quantiles,
-        known.identity or seen.identity,
-        known.shared and not own,
-    )
-    if told == _FILLED(known):  # what a cache gave says nothing new, and a model is run often
-        return known
-    name, hash_, ms, description, reason, quantiles, identity, shared = told
-    return replace(
-        known,
-        name=name,
-        hash=hash_,
-        ms=ms,
-        description=description,
-        reason=reason,
-        quantiles=quantiles,
-        identity=identity,
-        shared=shared,
-    )
-
-
-_FILLED = attrgetter(*"name hash ms description reason quantiles identity shared".split())
+    filled: dict[str, Any] = {
+        name: getattr(known, name) or getattr(seen, name)
+        for name in ("name", "hash", "description", "reason", "quantiles", "identity")
+    }
+    filled["ms"] = own[0].ms if len(own) == 1 else _fuller(known.ms, seen.ms)
+    filled["shared"] = known.shared and not own
+    same = all(getattr(known, name) == value for name, value in filled.items())
+    return known if same else replace(known, **filled)  # a model is run often, and says the same
 
 
 def _fuller(left: float | None, right: float | None) -> float | None:
@@ -334,7 +314,7 @@ def _fuller(left: float | None, right: float | None) -> float | None:
 
 
 def with_times(tuning: Tuning, measured: Mapping[str, float]) -> tuple[Choice, ...]:
-    """The choices with the times that are known of those which a pin has made to look failed."""
+    """Return the choices with their measured times, where a pin has made one look failed."""
 
     def restored(choice: Choice) -> Choice:
         ms = measured.get(choice.hash or "")
@@ -379,23 +359,23 @@ def problem_of(tuning: Tuning) -> Bucket:
 
 def inductors_problem_of(tuning: Tuning) -> Bucket:
     """Return the problem of Inductor's tunings of the product of a table's entry."""
-    op, kernel, told = _told_of(tuning.op)
+    op, kernel, count = _op_facts(tuning.op)
     shapes = tuning.shapes
     if kernel:
-        return (op, alike(tuning.inputs_key or ""))
+        return (op, portable_part(tuning.inputs_key or ""))
     if tuning.dims:
         return (op, *tuning.dims)
-    if told:
-        return (op, shapes[:told])
+    if count:
+        return (op, shapes[:count])
     if len(shapes) < 2 or len(shapes[-2]) < 2 or not shapes[-1]:
         return (op, shapes)
     return (op, *shapes[-2][:2], shapes[-1][-1])
 
 
 @lru_cache(256)
-def _told_of(name: str) -> tuple[str, bool, int]:
-    """The op without what stands before its name, whether it is a kernel, and of how many operands
-    a JSON log tells."""
+def _op_facts(name: str) -> tuple[str, bool, int]:
+    """Return the op without its prefix, whether it is a kernel, and how many operands a JSON log
+    has."""
     op = name.lstrip("_")
     return op, is_kernel(op), logged_operands(op)
 
@@ -406,9 +386,9 @@ def group(members: Sequence[TuningView]) -> list[list[TuningView]]:
         return [[member] for member in members]  # what a file says twice, it says twice
     if all(member.tuning.device_index is None for member in members):
         return _grouped(members)
-    known = {member.uid: member for member in members}
+    by_uid = {member.uid: member for member in members}
     own = [replace(member, tuning=of_one_device(member.tuning)) for member in members]
-    return [[known[view.uid] for view in views] for views in _grouped(own)]
+    return [[by_uid[view.uid] for view in views] for views in _grouped(own)]
 
 
 def _grouped(members: Sequence[TuningView]) -> list[list[TuningView]]:
@@ -420,7 +400,7 @@ def _grouped(members: Sequence[TuningView]) -> list[list[TuningView]]:
         if is_reuse(member.tuning):
             reuses.append(member)
             continue
-        # One source tells a tuning once; a program's is told by what tells that program, or none.
+        # One source has a tuning once; a program's is in sources that name the program, or none.
         alone = apart or (None not in programs and programs[member.tuning.session] == 1)
         times = _NO_TIMES if alone else _rounded(member.tuning)
         home = timed.home(member, times)
@@ -429,7 +409,7 @@ def _grouped(members: Sequence[TuningView]) -> list[list[TuningView]]:
         else:
             home.take(member)
     if not reuses:
-        return [made.members for made in timed.groups]
+        return [each.members for each in timed.groups]
     caches = [member for member in members if is_cache(member.tuning)]
     reused = _Reused(timed.groups)
     for member in reuses:
@@ -451,48 +431,40 @@ def _fullness(member: TuningView) -> tuple[int, int, int]:
 
 def _known_times(member: TuningView, caches: Sequence[TuningView]) -> list[TuningView]:
     """The caches that have the times of a program that timed nothing itself."""
-    known = hashes(member.tuning)
+    wanted = hashes(member.tuning)
     return [
         cache
         for cache in caches
-        if cache.tuning.key == member.tuning.key and known <= hashes(cache.tuning)
+        if cache.tuning.key == member.tuning.key and wanted <= hashes(cache.tuning)
     ]
 
 
 def _rounded(tuning: Tuning) -> Counter[float]:
-    return _counted(tuple([round(c.ms, PLACES) for c in tuning.choices if c.ms is not None]))
+    return Counter([round(c.ms, PLACES) for c in tuning.choices if c.ms is not None])
 
 
 _NO_TIMES: Counter[float] = Counter()
-
-
-@lru_cache(256)
-def _counted(times: tuple[float, ...]) -> Counter[float]:
-    """One for all tables that tell the same times; nobody changes it."""
-    return Counter(times)
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
     """Members found to be one tuning; the first is the one that says most.
 
-    `at` counts groups; `offered` is what one program put up together, once that was asked for and
-    a member tells.
+    `at` counts groups; `offered` are the choices that one program offered, once requested and
+    known.
     """
 
     members: list[TuningView]
     times: Counter[float]
     at: int = 0
-    sources: set[str] | tuple[str, ...] = ()
+    sources: set[str] = field(default_factory=set)
     offered: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        self.sources = tuple([member.source for member in self.members])  # a set takes thrice that
+        self.sources.update(member.source for member in self.members)
 
     def take(self, member: TuningView) -> None:
         self.members.append(member)
-        if not isinstance(self.sources, set):
-            self.sources = set(self.sources)
         self.sources.add(member.source)
 
     @property
@@ -519,7 +491,7 @@ class _Group:
 class _Line:
     """Groups in the order they were made, to be searched by one source after another.
 
-    A source tells each of its tunings in one place, so groups at the front that have it already
+    A source has each of its tunings in one place, so groups at the front that have it already
     are not looked at again.
     """
 
@@ -544,8 +516,8 @@ class _Line:
 class _Timed:
     """Groups by their times, each program's for themselves.
 
-    Programs that tell who they are come first, and only look among their own groups; what tells no
-    program is looked for among all, which are put in order when the first of these comes.
+    Views with a session come first and are only compared with groups of that session; others are
+    compared with all groups, which are indexed when the first of these comes.
     """
 
     def __init__(self) -> None:
@@ -590,12 +562,12 @@ class _Timed:
         return groups[0] if len(groups) == 1 else merge(*groups, key=lambda group: group.at)
 
     def _place(self) -> None:
-        """Put groups where those look that tell no program."""
-        for made in self.groups[self._placed :]:
-            for time in made.times:
-                _line(self._with, time).groups.append(made)
-            if made.times:
-                _line(self._span, (min(made.times), max(made.times))).groups.append(made)
+        """Index the groups for views that name no program."""
+        for each in self.groups[self._placed :]:
+            for time in each.times:
+                _line(self._with, time).groups.append(each)
+            if each.times:
+                _line(self._span, (min(each.times), max(each.times))).groups.append(each)
         self._placed = len(self.groups)
 
     def _spans(self, member: TuningView, times: Counter[float]) -> list[_Line]:
@@ -626,21 +598,24 @@ class _Reused:
     def _add(self, made: _Group) -> None:
         self.groups.append(made)
         if made.base.key is not None:
-            self._tell(made, made.base.key)
+            self._note(made, made.base.key)
 
-    def _tell(self, made: _Group, key: TuningKey) -> None:
+    def _note(self, made: _Group, key: TuningKey) -> None:
         """Note a group; only the latest of those with the same choices counts."""
         latest = self._latest.setdefault(key, {})
         latest.pop(made.known, None)
         latest[made.known] = made
 
     def put(self, member: TuningView, caches: Sequence[TuningView]) -> None:
-        """To the latest tuning under the same keys that put up the same choices, else by itself,
+        """Add it to the latest tuning of the same keys with the same choices, else in a new group
         with the caches that have its times."""
         key = member.tuning.key
         wanted = hashes(member.tuning)
         latest = self._latest.get(key, {}) if key is not None else {}
-        before = next((known for known in reversed(latest) if wanted <= known), None)
+        before = next(
+            (offered_before for offered_before in reversed(latest) if wanted <= offered_before),
+            None,
+        )
         if before is None or key is None:
             views = _known_times(member, caches)
             self._add(_Group([member, *views], _rounded(member.tuning)))
@@ -649,4 +624,4 @@ class _Reused:
         home.take(member)
         if home.known != before:
             del latest[before]
-            self._tell(home, key)
+            self._note(home, key)

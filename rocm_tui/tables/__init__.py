@@ -1,1 +1,1 @@
-"""What follows from tuned tables and from what programs asked them for: no files are read here."""
+"""Findings in tuned tables, and lookups that they lack; no files are read here."""

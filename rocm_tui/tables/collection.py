@@ -26,7 +26,7 @@ class TableRow:
 
     table: Table
     entry: Entry
-    found: Found = ()
+    findings: Found = ()
 
     @property
     def place(self) -> str:
@@ -68,11 +68,11 @@ def parse_row_filter(text: str) -> RowFilter:
     places: dict[str, str] = {}
     for word in text.split():
         name, colon, value = word.partition(":")
-        found = _NAMED.fullmatch(word)
+        match = _NAMED.fullmatch(word)
         if colon and name in _PLACES:
             places[name] = value
-        elif found is not None:
-            named.append((found[1], found[2]))
+        elif match is not None:
+            named.append((match[1], match[2]))
         else:
             words.append(word)
     return RowFilter(tuple(words), tuple(named), **places)
@@ -95,8 +95,8 @@ class TableCollection:
         table = self.tables[at]
         entry = table.entries[number - self._starts[at]]
         marks = self.marks
-        found = (*marks.at(table.path, entry.line), *marks.whole(table.path))
-        return TableRow(table, entry, found)
+        findings = (*marks.at(table.path, entry.line), *marks.whole(table.path))
+        return TableRow(table, entry, findings)
 
     def like(self, one: TableRow) -> int | None:
         """Return the number of an entry of an earlier collection, None if its table is not here.

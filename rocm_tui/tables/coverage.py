@@ -1,4 +1,4 @@
-"""Compare what programs asked for with what tables have, by the rule of the tuner that looks it up.
+"""Compare the lookups of programs with tuned tables, by the rule of the tuner that looks them up.
 
 TunableOp and hipBLASLt compare exactly. AITER rounds M of a product up, twice, and the tokens of a
 fused mixture of experts fall back to another activation and to the largest step below; vLLM and
@@ -28,7 +28,7 @@ class Verdict(str, Enum):
     MISSED = "missed"
     """The program missed it, and no given table has it."""
     UNKNOWN = "unknown"
-    """Asked for; neither the log nor a given table says whether it is tuned."""
+    """Looked up; neither the log nor a given table says whether it is tuned."""
     COVERED = "covered"
     """A given table has it."""
     FOUND = "found"
@@ -73,12 +73,12 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether all that was asked for is known to be tuned."""
+        """Whether every lookup is known to be tuned."""
         return not self.nameless and not self.left and not any(row.lacking for row in self.rows)
 
 
 def times(rows: Sequence[Covered]) -> int:
-    """How often these were asked for."""
+    """Return how often these were looked up."""
     return sum(row.tally.times for row in rows)
 
 
@@ -109,8 +109,7 @@ _PARTS = re.compile(r"([0-9]{1,18})")
 
 
 def device_of_log(asked: Lookups) -> TableDevice:
-    """Return the only architecture and number of units in AITER's lines, as far as there is only
-    one."""
+    """Return the architecture and number of units in AITER's lines; each empty unless unique."""
     of_tables = [device for device in asked.devices if not device.name]
     arches = {device.arch for device in of_tables} - {""}
     units = {device.units for device in of_tables} - {None}
@@ -120,7 +119,7 @@ def device_of_log(asked: Lookups) -> TableDevice:
 
 
 def _verdict(ask: Lookup, tally: LookupCounts, given: set[str]) -> Verdict:
-    """Of a question that no given table answers."""
+    """Return the verdict on a question that no given table answers."""
     if tally.missed or tally.noted:
         return Verdict.MISSED
     if tally.found or tally.matched:
@@ -135,8 +134,11 @@ ONCE = frozenset({AITER, "moe"})
 
 @dataclass(frozen=True, slots=True)
 class TableAnswer:
-    """An entry that answers a question; `near` is how it does where it is not asked for exactly, or
-    why it does not. `line` is 0 where the whole file does."""
+    """An entry that answers a question.
+
+    `near` is how it does so if the match is not exact, or why it does not. `line` is 0 if the whole
+    file answers.
+    """
 
     path: str
     line: int

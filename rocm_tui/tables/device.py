@@ -28,9 +28,9 @@ def device_given(text: str) -> TableDevice:
         if _ARCH.fullmatch(first):
             name = ":".join((first, *features)) if features else ""
             return TableDevice(first, units[0] if units else None, name)
-        known = device_called(first)
-        if known is not None and known.arch and not features:
-            return TableDevice(known.arch, units[0] if units else known.units)
+        device = device_called(first)
+        if device is not None and device.arch and not features:
+            return TableDevice(device.arch, units[0] if units else device.units)
     raise UsageError(f"{text or 'that'} is no device that is known: write gfx942:304 or MI300X")
 
 
@@ -42,15 +42,15 @@ def device_called(name: str) -> TableDevice | None:
     If several fit, only their architecture; None if none does.
     """
     words = re.split(r"[ _/]+", name.strip().lower().removesuffix("oam").rstrip(" _"))
-    found = [one for one in devices() if _is_called(one.name.lower().split(), words)]
-    arches, units = ({one.arch for one in found}, {one.units[0] for one in found})
+    matching = [device for device in devices() if _is_called(device.name.lower().split(), words)]
+    arches, units = ({device.arch for device in matching}, {device.units[0] for device in matching})
     if len(arches) != 1:
         return None
     return TableDevice(arches.pop(), units.pop() if len(units) == 1 else None)
 
 
 def _is_called(full: list[str], words: list[str]) -> bool:
-    """Whether the words are a device's whole name or the end of it.
+    """Whether the words are a device's name or the end of the name.
 
     Drivers name MI250X and MI250 in one, and tables of vLLM the MI300X without its X.
     """

@@ -1,4 +1,4 @@
-"""What `lint` finds: rules, findings, and the findings of each row."""
+"""The rules and findings of `lint`, and the findings of each row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What tables are checked for: a device, and versions of libraries by name (`torch`,
+    """The target of the checks: a device, and versions of libraries by name (`torch`,
     `hipblaslt`, `rocblas`, `hip`, `rocm`). What is not given is not checked."""
 
     device: TableDevice | None = None
@@ -71,7 +71,7 @@ class Finding:
 class Linted:
     """`tables` with `rows` were checked for `device` (None: for none); `found` in them."""
 
-    found: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     tables: int
     rows: int
     device: TableDevice | None
@@ -79,7 +79,7 @@ class Linted:
     @property
     def fails(self) -> bool:
         """Whether something is worse than a note."""
-        return any(finding.level != "note" for finding in self.found)
+        return any(finding.level != "note" for finding in self.findings)
 
 
 Check = Callable[[Sheet, Given], Iterable[Hit]]
@@ -90,9 +90,9 @@ CheckAll = Callable[[Sequence[Sheet], Given], Iterable[tuple[Sheet, Hit]]]
 class LintRule:
     """A row of the table of rules.
 
-    `source` is where the loader, or the maker, says so. There is either `check`, for one table, or
-    `check_all`, for all tables together. `check` is for tables of `tuners` (all if empty) alone,
-    and of these, if `tuned`, for those that have results.
+    `source` is the place in the loader or tuner that the rule follows. A rule has either `check`,
+    for one table, or `check_all`, for all tables together. `check` applies to tables of `tuners`
+    (all if empty), with `tuned` only to tables with results.
     """
 
     id: str
@@ -158,8 +158,10 @@ class RowFindings:
 
     def lines(self, path: str, word: str) -> frozenset[int] | None:
         """Return the lines of a file with a finding that has this word; None means all lines."""
-        found = self.by_file.get(path, {})
-        lines = {line for line, those in found.items() if any(_has(one, word) for one in those)}
+        by_line = self.by_file.get(path, {})
+        lines = {
+            line for line, those in by_line.items() if any(_has(finding, word) for finding in those)
+        }
         return None if WHOLE in lines else frozenset(lines)
 
     def levels(self) -> Counter[Level]:

@@ -63,7 +63,7 @@ def wide_gap(sheet: Sheet, given: Given) -> Iterator[Hit]:
         low, high = before.m or 1, row.m or 1
         if high > _WIDE * low:
             what = f"nothing is tuned between M {low} and M {high}"
-            yield sentence(row.line, what, f"add steps; what is near {high} takes its step")
+            yield sentence(row.line, what, f"add steps: sizes near {high} use its step")
 
 
 def _bounds(sheet: Sheet) -> frozenset[int]:
@@ -75,18 +75,18 @@ def _bounds(sheet: Sheet) -> frozenset[int]:
 
 
 def unreachable_step(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A step whose name the kernel never asks for."""
+    """Find steps that the kernel never looks up."""
     bounds = _bounds(sheet)
     listed = ", ".join(map(str, sorted(bounds)))
     for row in sheet.rows if bounds else ():
         if row.m is not None and row.others[0] and row.m not in bounds:
-            what = f"that the kernel never looks for: it asks for M of {listed}"
-            todo = "take the next of these sizes"
+            what = f"that the kernel never looks up: it uses only M of {listed}"
+            todo = "use the next of these sizes"
             yield Hit(row.line, what, todo, row.cells.get("step", ""), "step")
 
 
 def open_end(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A ladder that ends without `any` fails for what is larger."""
+    """Find ladders that end without `any`, which fail for larger sizes."""
     names = {row.cells.get("step", "") for row in sheet.rows} if _bounds(sheet) else {"any"}
     steps = [row for row in _steps(sheet) if row.others[0] == "LEQ"]
     if steps and "any" not in names and not any(name.startswith("M_GEQ_") for name in names):
@@ -95,20 +95,20 @@ def open_end(sheet: Sheet, given: Given) -> Iterator[Hit]:
 
 
 def step_name(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Loaders of MoE configs make a number of each name, and fail where it is none."""
+    """Find names that are not numbers, on which loaders of MoE configs fail."""
     for row in sheet.rows:
         if row.m is None:
-            what = "whose name is no number of tokens: the loader fails, and so does the server"
-            yield Hit(row.line, what, "take it out", row.entry.key[0][1], "step")
+            what = "whose name is not a number of tokens: the loader fails, and so does the server"
+            yield Hit(row.line, what, "remove it", row.entry.key[0][1], "step")
     for_sglang = _in_sglang(sheet) or _WITH_BLANK.search(sheet.name)
     if for_sglang and b'"triton_version"' in sheet.table.data:
-        what = "SGLang makes a number of triton_version and fails; vLLM alone leaves it out"
-        yield sentence(1, what, "take the line out")
+        what = "SGLang converts triton_version to a number and fails; only vLLM ignores it"
+        yield sentence(1, what, "remove the line")
 
 
 _WITH_BLANK = re.compile(r"block_shape=\[\d+, \d+\]")
 _DTYPES = frozenset("fp8_w8a8 fp8_w8a16 int8_w8a8 int8_w8a16 int4_w4a16 float32".split())
-"""What either puts into a name; for fp16 and bf16 it is nothing."""
+"""The dtypes in file names of vLLM and SGLang; fp16 and bf16 have none."""
 
 
 def _in_sglang(sheet: Sheet) -> bool:
@@ -117,26 +117,26 @@ def _in_sglang(sheet: Sheet) -> bool:
 
 
 def file_name(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A name that a loader never asks for: vLLM writes block shapes without blank, SGLang with."""
+    """Find file names that no loader reads: block shapes have a space in SGLang, none in vLLM."""
     if not sheet.rows or sheet.rows[0].entry.op != "fused_moe":
         return
     dtype = sheet.rows[0].cells.get("dtype", "float32")
-    never = "never reads a file of this name:"
+    never = "never reads a file with this name:"
     if dtype not in _DTYPES:
-        what = f"neither vLLM nor SGLang reads a file of this name: none asks for dtype={dtype}"
-        yield sentence(None, what, "for fp16 and bf16 leave dtype out")
+        what = f"neither vLLM nor SGLang reads a file with this name: no dtype={dtype}"
+        yield sentence(None, what, "for fp16 and bf16, omit dtype")
     with_blank = _WITH_BLANK.search(sheet.name)
     without = re.search(r"block_shape=\[\d+,\d+\]", sheet.name)
     if _in_sglang(sheet):
         if without:
-            what = f"SGLang {never} it asks for block_shape with a blank"
+            what = f"SGLang {never} it writes block_shape with a space"
             yield sentence(None, what, f"write {without[0].replace(',', ', ')}")
         return
     if with_blank:
-        what = f"vLLM {never} it asks for block_shape without a blank"
+        what = f"vLLM {never} it writes block_shape without a space"
         yield sentence(None, what, f"write {with_blank[0].replace(' ', '')}", "note")
     if "device_name=NVIDIA_H200_" in sheet.name:
-        what = f"vLLM {never} every H200 is NVIDIA_H200 to it"
+        what = f"vLLM {never} it calls every H200 NVIDIA_H200"
         yield sentence(None, what, "write device_name=NVIDIA_H200", "note")
 
 
@@ -144,7 +144,7 @@ _NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 
 
 def incomplete_step(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A step without a size that the kernel has no default for."""
+    """Find steps without a size for which the kernel has no default."""
     for row in sheet.rows:
         missing = [name for name in _NEEDED if name not in row.cells]
         if missing and "backend" not in row.cells and row.m is not None:
@@ -153,19 +153,19 @@ def incomplete_step(sheet: Sheet, given: Given) -> Iterator[Hit]:
 
 
 ROUNDING = 0.05
-"""By how much two numbers may differ that tell the same, or a time be better than the peak."""
+"""Relative tolerance between two equal numbers, and of a time better than the peak."""
 SLOWER = 2.0
-"""Times the row of a larger product takes, from which on a row is one to tune again."""
+"""A row is tuned again if it takes this many times as long as one of a larger product."""
 ODD = 1.2
-"""Times the row of the next larger M, of which another solution is the choice."""
+"""A solution of its own is odd if it takes this many times as long as the next larger M."""
 COPIED_MS = 0.1
-"""From here on, with twice the work, no two measurements are the same."""
+"""From this time on, two measurements with twice the work are never equal."""
 _FLOOR_MS = 0.005
-"""What is closer together is noise of launching."""
+"""Smaller differences are launch noise."""
 
 
 def no_time(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A time that no kernel takes: 0, below it, infinite, of absurd size, or no number."""
+    """Find impossible times: 0, negative, infinite, absurd, or not a number."""
     for row in sheet.rows:
         word = _time_as_written(sheet, row)
         if word is None:
@@ -175,31 +175,33 @@ def no_time(sheet: Sheet, given: Given) -> Iterator[Hit]:
         except ValueError:
             what = "without a time that can be read"
             if sheet.tuner == "tunableop":
-                what += ": PyTorch takes the solution all the same"
-            yield Hit(row.line, what, "mend them, or tune them again")
+                what += ": PyTorch uses the solution anyway"
+            yield Hit(row.line, what, "correct them, or tune them again")
             continue
         if math.isnan(written):
-            what = "whose time is nan, as a pin leaves it: none was taken of the solution"
+            what = "whose time is nan, as a pin writes it: the solution was not timed"
             yield Hit(row.line, what, level="note")
         elif written <= 0:
             aiter = sheet.tuner == "aiter"
-            todo = "a merge keeps the smallest time of a key, so they win; tune them"
+            todo = "a merge keeps the smallest time of a key, so they win; tune them again"
             yield Hit(row.line, f"with a time of {written:g}", todo if aiter else _AGAIN)
         elif math.isinf(written):
-            yield Hit(row.line, "with a time that is inf", f"nothing ran there; {_AGAIN}")
+            yield Hit(row.line, "with a time that is inf", f"nothing ran; {_AGAIN}")
         else:
-            yield Hit(row.line, f"with a time of {written:g}, which no kernel takes", _AGAIN)
+            yield Hit(row.line, f"with a time of {written:g}, which is impossible", _AGAIN)
 
 
 _AGAIN = "tune them again"
 
 
 def _time_as_written(sheet: Sheet, row: SheetRow) -> str | None:
-    """The cell of a time that is none, empty where it is missing; None where no time has to be."""
+    """Return the text of a time that is not one, or None where no time is required."""
     entry = row.entry
     if sheet.tuner == "miopen":
         solvers = (values.split(",") for _, values in entry.extra)
-        return next((one[0] for one in solvers if one[2:] and one[2].startswith("miopen")), None)
+        return next(
+            (words[0] for words in solvers if words[2:] and words[2].startswith("miopen")), None
+        )
     if not entry.solution or entry.ms is not None:
         return None
     if sheet.tuner == "tunableop":
@@ -209,10 +211,10 @@ def _time_as_written(sheet: Sheet, row: SheetRow) -> str | None:
 
 
 def above_peak(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Find times faster than the arithmetic, or the memory, of the fastest such device."""
+    """Find times beyond the peak arithmetic or bandwidth of the fastest such device."""
     for row in sheet.rows:
         if rate := impossible(row):
-            todo = "a placeholder, a copy, or a measurement that failed; tune them again"
+            todo = "a placeholder, a copy, or a failed measurement: tune them again"
             yield Hit(row.line, f"faster than any {row.device} can be", todo, rate)
 
 
@@ -232,7 +234,7 @@ def impossible(row: SheetRow) -> str:
     cached = max((level.bytes for peak in peaks for level in peak.caches), default=0)
     rate = (work.moved - 2 * cached) / ms / 1e6
     if rate > gbs * (1 + ROUNDING):
-        return f"{rate:,.0f} GB/s in {ms * 1e3:g} µs, its memory gives {gbs:,.0f}"
+        return f"{rate:,.0f} GB/s in {ms * 1e3:g} µs, the peak is {gbs:,.0f}"
     return ""
 
 
@@ -242,9 +244,9 @@ def _peaks(row: SheetRow) -> list[Peak]:
     For an unknown device those of its architecture that have more compute units.
     """
     own = row.device
-    known = [device for device in devices() if device.arch == own.arch]
-    same = [device.peak for device in known if own.units is None or own.units in device.units]
-    return same or [device.peak for device in known if max(device.units) > (own.units or 0)]
+    kin = [device for device in devices() if device.arch == own.arch]
+    same = [device.peak for device in kin if own.units is None or own.units in device.units]
+    return same or [device.peak for device in kin if max(device.units) > (own.units or 0)]
 
 
 def slower_than_larger(sheet: Sheet, given: Given) -> Iterator[Hit]:
@@ -267,64 +269,64 @@ def slower_than_larger(sheet: Sheet, given: Given) -> Iterator[Hit]:
 
 
 def odd_one_out(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A solution at one M between two that share another one, and are as fast or faster."""
+    """Find a slow solution at one M between two neighbours that share another solution."""
     for ladder in ladders(sheet):
         for before, row, after in zip(ladder, ladder[1:], ladder[2:], strict=False):
             alike = before.entry.solution == after.entry.solution != row.entry.solution
             if alike and (row.entry.ms or 0.0) > ODD * (after.entry.ms or 0.0):
-                what = "with a solution that no neighbour in M has, slower than the next larger M"
+                what = "with a solution that no neighbour in M has, and slower than the next M"
                 yield Hit(row.line, what, _AGAIN, f"M {row.m} between {before.m} and {after.m}")
 
 
 def copied(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """The time of a smaller M to its last digit, with its solution: nobody timed this one."""
+    """Find rows with exactly the time and solution of a smaller M: they were copied."""
     first: dict[tuple[object, ...], SheetRow] = {}
     for row in sorted((row for row in sheet.rows if row.m), key=lambda row: row.m or 0):
         if row.entry.ms and row.entry.ms >= COPIED_MS:
             alike = (row.others, row.entry.ms, row.entry.solution)
             before = first.setdefault(alike, row)
             if (row.m or 0) >= 2 * (before.m or 0):
-                what = "with the very time of an M that is half as large or less"
+                what = "with exactly the time of an M at most half as large"
                 detail = f"M {row.m} as M {before.m}, line {before.line}"
-                yield Hit(row.line, what, "a copy: tune them", detail)
+                yield Hit(row.line, what, "copied: tune them", detail)
 
 
 def ladders(sheet: Sheet) -> list[list[SheetRow]]:
-    """Rows that differ in M alone, with times that can be, by M."""
-    found: dict[tuple[object, ...], list[SheetRow]] = {}
+    """Group rows with possible times that differ only in M, sorted by M."""
+    groups: dict[tuple[object, ...], list[SheetRow]] = {}
     for row in sheet.rows:
         if row.m is not None and row.entry.ms and not impossible(row) and not _contradiction(row):
-            found.setdefault(row.others, []).append(row)
-    return [sorted(rows, key=lambda row: row.m or 0) for rows in found.values() if len(rows) > 1]
+            groups.setdefault(row.others, []).append(row)
+    return [sorted(rows, key=lambda row: row.m or 0) for rows in groups.values() if len(rows) > 1]
 
 
 def contradiction(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Columns of one row that cannot all be true."""
+    """Find columns of a row that contradict each other."""
     for row in sheet.rows:
         for what, detail in _contradiction(row):
-            moe = "token" in row.cells  # whose tuner has counted operations in several ways
-            todo = "one of them was edited, or is of another run: tune them again"
+            moe = "token" in row.cells  # AITER has counted its operations in several ways
+            todo = "edited, or merged from different runs: tune them again"
             yield Hit(row.line, what, "" if moe else todo, detail, level="note" if moe else None)
 
 
 def _contradiction(row: SheetRow) -> list[tuple[str, str]]:
-    """Not where a number is 0: tuners write it for what they did not work out."""
+    """Compare a row's numbers; a 0 is skipped, since tuners write it for unknown values."""
     ms, cells = row.entry.ms, row.cells
     if ms is None:
         return []
-    found = []
+    wrong = []
     rate = _number(cells, "tflops") or (_number(cells, "hipblaslt-Gflops") or 0.0) / 1e3
     true = 0.0 if row.work is None else row.work.flops / ms / 1e9
     if rate and row.work is not None and abs(rate - true) > ROUNDING * true + 0.011:  # two decimals
-        what = "whose rate is not its operations by its time"
-        found.append((what, f"{rate:g} TFLOP/s, not {true:.4g}"))
+        what = "whose rate is not its operations divided by its time"
+        wrong.append((what, f"{rate:g} TFLOP/s, not {true:.4g}"))
     first, second = _number(cells, "us1"), _number(cells, "us2")
     if first is not None and second is not None and "token" in cells:
         both = first + second
         if both > 0 and abs(both - ms * 1e3) > ROUNDING * both + 0.1:
-            what = "whose two stages do not add up to its time"
-            found.append((what, f"{both:g} µs, not {ms * 1e3:g}"))
-    return found
+            what = "whose two stages do not sum to its time"
+            wrong.append((what, f"{both:g} µs, not {ms * 1e3:g}"))
+    return wrong
 
 
 def _number(cells: Mapping[str, str], name: str) -> float | None:

@@ -28,7 +28,7 @@ RULES: tuple[LintRule, ...] = (
         f"{_TORCH}, validator GCN_ARCH_NAME", loader.validator_device, _TUNABLEOP, True,
     ),
     LintRule(
-        "validator-version", "error", "TunableOp ignores the file: it is of other versions",
+        "validator-version", "error", "TunableOp ignores the file: library versions differ",
         f"{_TORCH}, ValidateAll", loader.validator_version, _TUNABLEOP, True,
     ),
     LintRule(
@@ -37,11 +37,11 @@ RULES: tuple[LintRule, ...] = (
         loader.validator_missing, _TUNABLEOP, True,
     ),
     LintRule(
-        "validator-twice", "error", "one validator stands there with two values",
+        "validator-twice", "error", "a validator occurs twice, with two values",
         f"{_TORCH}, ReadFile", loader.validator_twice, _TUNABLEOP, True,
     ),
     LintRule(
-        "line-ends", "error", "\\r\\n, or a byte order mark, keeps a word from matching",
+        "line-ends", "error", "\\r\\n or a byte order mark keeps a word from matching",
         f"{_TORCH}, ReadFile; hipBLASLt UserDrivenTuningParser.cpp; json.load",
         loader.line_ends,
     ),
@@ -51,63 +51,63 @@ RULES: tuple[LintRule, ...] = (
         loader.other_layout, _TUNABLEOP,
     ),
     LintRule(
-        "bare-index", "warning", "an index of hipBLASLt that a rebuild invalidates",
+        "bare-index", "warning", "a hipBLASLt index, which a rebuild invalidates",
         "hipBLASLt UserDrivenTuningParser.cpp, isBuildVersionCurrent",
         loader.bare_index, _BOTH, True,
     ),
     LintRule(
-        "unreadable", "error", "a line that is no row of its table",
+        "unreadable", "error", "a line that cannot be read as a row",
         "pandas.read_csv, json.load", loader.unreadable,
     ),
-    LintRule("no-rows", "warning", "a table without a row", "", loader.no_rows),
+    LintRule("no-rows", "warning", "a table without rows", "", loader.no_rows),
     LintRule(
         "short-row", "warning", "AITER: a row with fewer cells than the header names",
         "pandas.read_csv", loader.short_row, _AITERS, True,
     ),
     LintRule(
-        "unused-row", "warning", "a row that no call comes to",
+        "unused-row", "warning", "a row that no call ever uses",
         f"{_AITER} aiter/fused_moe.py get_padded_M; hipBLASLt UserDrivenTuningParser.cpp",
         loader.unused_row, _BOTH, True,
     ),
     LintRule(
-        "missing-column", "error", "a column that AITER looks up by is not there",
+        "missing-column", "error", "a column of AITER's lookup key is missing",
         f"{_AITER} aiter/tuned_gemm.py get_GEMM_A16W16_config_",
         loader.missing_column, _AITERS, True,
     ),
     LintRule(
-        "mixed-words", "warning", "AITER: True and False mixed with others match nothing",
+        "mixed-words", "warning", "AITER: True and False mixed with other words match nothing",
         f"{_AITER} aiter/tuned_gemm.py, pandas.read_csv", loader.mixed_words, _AITERS,
     ),
     LintRule(
-        "duplicate", "error", "a key twice in a file",
+        "duplicate", "error", "a key occurs twice in a file",
         f"{_AITER} aiter/jit/core.py update_config_files; {_TORCH} AddImpl",
         loader.duplicate,
     ),
     LintRule(
-        "tagged-duplicate", "warning", "AITER: rows that only the tag tells apart",
+        "tagged-duplicate", "warning", "AITER: rows that differ only in the tag",
         f"{_AITER} aiter/fused_moe.py get_cfg_2stages", loader.tagged_duplicate, _AITERS,
     ),
     LintRule(
-        "merged-duplicate", "error", "AITER: a key in two files that are read as one",
+        "merged-duplicate", "error", "AITER: a key occurs in two files that are merged",
         f"{_AITER} aiter/jit/core.py update_config_files",
         check_all=loader.merged_duplicate,
     ),
     LintRule(
-        "short-ladder", "warning", "MoE: many tokens, or one, take the config of others",
+        "short-ladder", "warning", "MoE: no config of its own for many tokens, or for one",
         f"{_VLLM}: nearest M, no default", ladder.short_ladder, _MOE,
     ),
     LintRule("wide-gap", "note", "MoE: steps of M far apart", _VLLM, ladder.wide_gap, _MOE),
     LintRule(
-        "unreachable-step", "warning", "AITER Triton: a step whose name is never asked for",
+        "unreachable-step", "warning", "AITER Triton: a step that is never looked up",
         f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py and the kernels' bounds",
         ladder.unreachable_step, _LADDERS,
     ),
     LintRule(
-        "open-end", "error", "AITER Triton: neither any nor M_GEQ behind the largest step",
+        "open-end", "error", "AITER Triton: neither any nor M_GEQ after the largest step",
         f"{_AITER} aiter/ops/triton/utils/gemm_config_utils.py", ladder.open_end, _LADDERS,
     ),
     LintRule(
-        "step-name", "error", "MoE: a name that is no number ends the server",
+        "step-name", "error", "MoE: a name that is not a number stops the server",
         f"{_VLLM}: int(key)", ladder.step_name, _MOE,
     ),
     LintRule(
@@ -115,31 +115,31 @@ RULES: tuple[LintRule, ...] = (
         "vLLM fused_moe.py invoke_fused_moe_kernel", ladder.incomplete_step, _MOE,
     ),
     LintRule(
-        "file-name", "warning", "MoE: no loader asks for a file of this name",
+        "file-name", "warning", "MoE: no loader reads a file with this name",
         "get_config_file_name of vLLM 0.33 and SGLang 0.5.23", ladder.file_name, _MOE,
     ),
     LintRule(
-        "no-time", "warning", "a time that no kernel takes: 0, infinite, absurd, no number",
+        "no-time", "warning", "an impossible time: 0, infinite, absurd, or not a number",
         f"{_AITER} aiter/jit/core.py: the smallest us of a key is kept", ladder.no_time, (), True,
     ),
     LintRule(
-        "above-peak", "error", "faster than the device can be",
+        "above-peak", "error", "faster than the device's peak",
         "docs/measuring.md: what devices can do at best", ladder.above_peak,
     ),
     LintRule(
-        "contradiction", "warning", "numbers of one row that cannot all be true",
+        "contradiction", "warning", "numbers of a row that contradict each other",
         f"{_AITER} aiter/utility/base_tuner.py calculate", ladder.contradiction,
     ),
     LintRule(
         "slower-than-larger", "warning", "much slower than the row of a larger M",
-        f"{_AITER} csrc/py_itfs_cu/gemm_common.cu: a larger M stands for a smaller one",
+        f"{_AITER} csrc/py_itfs_cu/gemm_common.cu: a larger M is used for a smaller one",
         ladder.slower_than_larger,
     ),
     LintRule(
-        "copied-time", "note", "the time of a smaller M to its last digit", "", ladder.copied,
+        "copied-time", "note", "exactly the time of a smaller M", "", ladder.copied,
     ),
     LintRule(
-        "odd-one-out", "note", "a solution at one M alone, and a slow one", "",
+        "odd-one-out", "note", "a slow solution that only one M uses", "",
         ladder.odd_one_out,
     ),
 )  # fmt: skip
@@ -167,9 +167,9 @@ def lint(
             yield table
 
     rules = [rule for rule in RULES if rule.id not in without and (not only or rule.id in only)]
-    found = found_in(placed(), given, rules, each=each)
+    findings = found_in(placed(), given, rules, each=each)
     return tuple(
-        sorted(found, key=lambda one: (place[one.path], LEVELS.index(one.level), one.line or 0))
+        sorted(findings, key=lambda one: (place[one.path], LEVELS.index(one.level), one.line or 0))
     )
 
 

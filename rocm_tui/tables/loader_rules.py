@@ -21,7 +21,7 @@ _OF_VERSION = {
     "HIPBLASLT_VERSION": "hipblaslt",
     "ROCBLAS_VERSION": "rocblas",
 }
-"""By validator, the library whose version it tells, as it is given."""
+"""The library whose version each validator records, as `--torch` and the like name it."""
 
 
 _ROCM = frozenset((*_OF_VERSION, "GCN_ARCH_NAME")) - {"PT_VERSION"}
@@ -33,7 +33,7 @@ def _all_rows(sheet: Sheet) -> str:
 
 
 def validator_missing(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """PyTorch asks for every validator that it has itself."""
+    """Find files without a validator that PyTorch requires."""
     facts = sheet.facts
     missing = [] if "PT_VERSION" in facts else ["PT_VERSION"]
     on_rocm = _ROCM & set(facts) or any(
@@ -52,33 +52,33 @@ def validator_missing(sheet: Sheet, given: Given) -> Iterator[Hit]:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    found = re.match(r"(\d{1,4})\.(\d{1,4})", version, re.ASCII)
-    return (int(found[1]), int(found[2])) if found else (99,)
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", version, re.ASCII)
+    return (int(match[1]), int(match[2])) if match else (99,)
 
 
 def validator_twice(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Two files that were put together: the last line of a name counts."""
+    """Find files that were concatenated: the last line of a validator counts."""
     seen: dict[str, str] = {}
     for name, value in sheet.table.facts:
         if seen.setdefault(name, value) != value:
             what = (
-                f"{name} stands there as {seen[name]} and as {value}: the last one counts for all "
-                "rows, those of the first are taken for what they are not"
+                f"{name} is given as {seen[name]} and as {value}: PyTorch takes the last one for "
+                "all rows, also for those tuned with the first"
             )
-            yield sentence(None, what, "keep apart what was tuned with different libraries")
+            yield sentence(None, what, "keep results of different libraries in different files")
 
 
 def validator_version(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A file made with other libraries than those given."""
+    """Find a file that was tuned with other libraries than the given ones."""
     for name, library in _OF_VERSION.items():
         wanted, written = given.versions.get(library), sheet.facts.get(name)
         if wanted is not None and written is not None and not _is_version(written, wanted):
             what = f"{_all_rows(sheet)}: {name} is {written}, not {wanted}"
-            yield sentence(None, what, "tune again: what an index stands for may have changed")
+            yield sentence(None, what, "tune again: an index may now mean another solution")
 
 
 def validator_device(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """The architecture that a file of TunableOp was made on."""
+    """Find a file of TunableOp for another architecture."""
     arch = sheet.facts.get("GCN_ARCH_NAME")
     if given.device is None or arch is None:
         return
@@ -97,55 +97,56 @@ def _is_version(written: str, wanted: str) -> bool:
 
 
 def line_ends(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Readers in C++ keep the \\r, and what is compared whole differs by it; they, and Python's
-    JSON, take a byte order mark for a part of the first word. pandas leaves the mark out."""
+    """Find Windows line ends and byte order marks.
+
+    Readers in C++ keep the \\r, so whole words no longer match. They and Python's JSON take the
+    mark for a part of the first word; pandas ignores it.
+    """
     data, tuner = sheet.table.data, sheet.tuner
     validated = tuner == "tunableop" and sheet.is_tuned
     what = ""
     if data.startswith(BOM):
         if validated and data[len(BOM) :].startswith(b"Validator,"):
-            what = f"{_all_rows(sheet)}: the first validator, behind a byte order mark, is none to"
-            what += " it"
+            what = f"{_all_rows(sheet)}: a byte order mark hides the first validator"
         elif tuner == "hipblaslt":
-            what = "the first line stands behind a byte order mark, and is another to the library"
+            what = "a byte order mark hides the first line from the library"
         elif tuner in ("moe", "aiter triton"):
-            what = "the file stands behind a byte order mark: json.load fails, and so does the "
-            what += "program"
+            what = "a byte order mark before the JSON: json.load fails, and so does the program"
     if what:
         yield sentence(1, what, "write it again without the mark (sed -i '1s/^\\xEF\\xBB\\xBF//')")
     what = ""
     if validated and re.search(rb"^Val.*\r\n", data, re.MULTILINE):
-        what = f"{_all_rows(sheet)}: no validator with \\r, as on Windows, matches"
+        what = f"{_all_rows(sheet)}: no validator that ends in \\r (Windows line ends) matches"
     elif tuner == "hipblaslt" and data.partition(b"\n")[0].endswith(b"\r"):
-        what = "the first line ends as on Windows: a Git Version with \\r matches no library"
+        what = "Windows line ends: a Git Version that ends in \\r matches no library"
     if what:
-        yield sentence(1, what, "write it again with \\n alone (dos2unix)")
+        yield sentence(1, what, "convert the line ends to \\n (dos2unix)")
 
 
 def other_layout(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Find solutions of another layout than the op's, which end the program."""
     for row in sheet.rows:
         if not is_of_layout(row.entry.solution, row.entry.op):
-            what = "with a solution of another layout than the op's, which ends the program"
+            what = "with a solution for another layout than the op's, which ends the program"
             detail = f"{row.entry.solution} for {row.entry.op}"
-            yield Hit(row.line, what, "take the row out", detail)
+            yield Hit(row.line, what, "remove the row", detail)
 
 
 def bare_index(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """hipBLASLt's index is a position in the library that was built."""
+    """Find hipBLASLt indices, which are positions in one build of the library."""
     if sheet.tuner == "aiter":
         for row in sheet.rows:
             if row.cells.get("libtype") == "hipblaslt" and row.cells.get("solidx", "-1") != "-1":
-                what = "whose solution is an index of the hipBLASLt that it was tuned with"
+                what = "whose solution is an index into one build of hipBLASLt"
                 yield Hit(row.line, what, "tune them again after an upgrade of ROCm", level="note")
         return
     version = next((value for name, value in sheet.table.facts if "git" in name.lower()), "")
     wanted = given.versions.get("hipblaslt", "").rpartition("-")[2]
     level: Level | None = None
-    what = ": the index dies when hipBLASLt is built anew"
+    what = ": the index is invalid for any other build of hipBLASLt"
     if not version:
         level = "error"
-        what = " in a file without a Git Version, which a library that compares versions never uses"
+        what = " in a file without a Git Version, which newer libraries never use"
     elif wanted and not (version.startswith(wanted) or wanted.startswith(version)):
         what, level = f", of Git Version {version}: {wanted} never uses them", "error"
     todo = "tune with a hipBLASLt that writes solution_name"
@@ -155,44 +156,44 @@ def bare_index(sheet: Sheet, given: Given) -> Iterator[Hit]:
 
 
 def unreadable(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A line that is no row of its table."""
+    """Find lines that cannot be read as rows."""
     fails = sheet.tuner == "aiter"
     for fault in sheet.table.problems:
         level: Level | None = None if fails or sheet.tuner == "moe" else "warning"
-        todo = "AITER's reader may stop at it; mend it or take it out" if fails else "mend it"
+        todo = "AITER's reader may stop here; correct or remove it" if fails else "correct it"
         if fault.what == TORN:
-            todo = f"{_TORN.get(sheet.tuner, 'take it out')}, or tune it again"
+            todo = f"{_TORN.get(sheet.tuner, 'remove it')}, or tune it again"
         yield Hit(fault.line, f"unreadable: {fault.what}", todo, subject="line", level=level)
 
 
 _TORN = {
-    "tunableop": "PyTorch could not parse line, or takes what is left of it: take it out",
-    "aiter": "AITER reads nan where cells are missing: take it out",
+    "tunableop": "PyTorch says could not parse line, or uses what is left: remove it",
+    "aiter": "AITER reads nan for missing cells: remove it",
 }
 
 
 def no_rows(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A table that begins as one, and has nothing in it."""
+    """Find tables without rows."""
     table = sheet.table
     if table.entries or any(fault.line is None for fault in table.problems):
         return
-    beside = "its validators alone" if table.facts else "the names of its columns alone"
-    what = f"no row is there, {beside}" if table.facts or table.columns else "no row is there"
+    beside = "only validators" if table.facts else "only column names"
+    what = f"no rows, {beside}" if table.facts or table.columns else "no rows"
     untuned = sheet.tuner == "aiter" and "us" not in table.columns
-    todo = "" if untuned else "tune, or leave the file out"
+    todo = "" if untuned else "tune, or remove the file"
     yield sentence(None, what, todo, "note" if untuned else None)
 
 
 def short_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Rows of AITER's that were written for another header, or cut behind their solution."""
+    """Find AITER rows that were written for another header, or cut after their solution."""
     for row in sheet.rows:
         if sheet.table.text(row.entry).count(b",") + 1 < len(sheet.table.columns):
-            what = "with fewer cells than columns: their last ones are under other names"
-            yield Hit(row.line, what, "let AITER's tuner write them again")
+            what = "with fewer cells than columns: the last cells belong to the wrong columns"
+            yield Hit(row.line, what, "write them again with AITER's tuner")
 
 
 def unused_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Rows that no call comes to."""
+    """Find rows that no call ever uses."""
     if sheet.tuner == "hipblaslt":
         yield from _unread_by_hipblaslt(sheet)
         return
@@ -200,11 +201,11 @@ def unused_row(sheet: Sheet, given: Given) -> Iterator[Hit]:
         if row.entry.op != "fused_moe" or row.m is None:
             continue
         if row.cells.get("_tag") == "flydsl_fallback":
-            what = "tagged flydsl_fallback, which the loader leaves out"
+            what = "tagged flydsl_fallback, which the loader ignores"
             yield Hit(row.line, what, level="note")
         elif row.m != 131072 and not (0 < row.m <= 32768 and row.m & (row.m - 1) == 0):
             what = "for a number of tokens that no call is rounded to"
-            todo = "powers of two up to 32768 are looked up, and 131072"
+            todo = "only powers of two up to 32768, and 131072, are looked up"
             yield Hit(row.line, what, todo, f"token {row.m}")
 
 
@@ -216,52 +217,52 @@ def _unread_by_hipblaslt(sheet: Sheet) -> Iterator[Hit]:
         start = row.entry.start
         above = data[max(0, start - MAX_LINE) : start].rstrip().rpartition(b"\n")[2]
         if re.fullmatch(r"0+|-\d+", index, re.ASCII):
-            yield Hit(row.line, "of index 0 or below, which hipBLASLt leaves out", "tune again")
+            yield Hit(row.line, "with index 0 or below, which hipBLASLt ignores", "tune again")
         elif "soulution_index" in columns:
-            what = "below a column soulution_index, as consoles have it: hipBLASLt leaves them out"
+            what = "under a column soulution_index, as on consoles: hipBLASLt ignores them"
             yield Hit(row.line, what, "write solution_index")
         elif not columns:
-            what = "in a file without names, as hipBLASLt of 2024 wrote it: newer ones take no row"
-            yield Hit(row.line, what, "tune again with the one in use")
+            what = "in a file without column names, as of 2024: newer versions ignore it"
+            yield Hit(row.line, what, "tune again with the installed version")
         elif b"transA" not in above:
-            what = "without a line of names right above: hipBLASLt reads one row below each"
-            yield Hit(row.line, what, "write the names above each row")
+            what = "without column names right above: hipBLASLt reads one row after each header"
+            yield Hit(row.line, what, "write the column names above each row")
 
 
 _NEEDED = {
     "gemm_a16w16": "gfx cu_num M N K bias dtype outdtype scaleAB bpreshuffle".split(),
 }
-"""Columns without which AITER's loader fails, of a table that is read alone."""
+"""Columns without which AITER's loader fails when it reads the table alone."""
 
 
 def missing_column(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Columns that a lookup needs."""
+    """Find missing columns of the lookup key."""
     columns = sheet.table.columns
     moe = sheet.rows[0].entry.op == "fused_moe"
     needed = _NEEDED.get(sheet.rows[0].entry.op, [])
     missing = [name for name in needed if name not in columns]
     if missing:
         what = f"no column {', '.join(missing)}: read alone, the table fails with a KeyError"
-        yield sentence(1, what, "let AITER's tuner write it again")
+        yield sentence(1, what, "write it again with AITER's tuner")
     elif "gfx" not in columns and "cu_num" in columns:
         if moe and all(row.entry.device.units in UNITS_ARCH for row in sheet.rows):
             return  # the loader fills the column in
-        what = "no column gfx: devices are told apart by compute units alone"
-        todo = "gfx950 and gfx1250 both have 256: let AITER's tuner write it again"
+        what = "no column gfx: only the number of compute units identifies the device"
+        todo = "gfx950 and gfx1250 both have 256: write it again with AITER's tuner"
         yield sentence(1, what, todo, "note")
 
 
 def mixed_words(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """A column of True and False with a number in it is read as texts, and no text is True."""
+    """Find columns that mix True and False with other words, which pandas reads as text."""
     for name in sheet.table.columns:
         if name not in ("bias", "scaleAB", "bpreshuffle"):
             continue
         words = [(row, row.cells.get(name, "").strip()) for row in sheet.rows]
         odd = [row for row, word in words if word.lower() not in ("true", "false", "")]
         if odd and len(odd) < len(words):
-            what = f"with a {name} that is neither True nor False: pandas reads the column as texts"
+            what = f"with a {name} that is neither True nor False: pandas reads the column as text"
             detail = f"{name} {odd[0].cells.get(name, '')}"
-            yield Hit(odd[0].line, what, "write True or False; else no row matches", detail)
+            yield Hit(odd[0].line, what, "write True or False: no row matches otherwise", detail)
 
 
 FAMILIES = (
@@ -282,7 +283,7 @@ FAMILIES = (
 """The names of AITER's default tables; each is merged with those of `model_configs` that have it in
 their names."""
 BY_NAME = ("moe", "aiter triton", "miopen")
-"""Tuners whose loaders choose one file of many by the device in its name."""
+"""Tuners whose loaders choose a file by the device in its name."""
 
 
 def families(sheets: Iterable[Sheet]) -> list[list[Sheet]]:
@@ -291,17 +292,17 @@ def families(sheets: Iterable[Sheet]) -> list[list[Sheet]]:
     AITER merges those of one name and folder, with those of `model_configs` in it. Loaders that
     choose a file by name have one family. Any other table is alone.
     """
-    found: dict[tuple[str, str], list[Sheet]] = {}
+    families: dict[tuple[str, str], list[Sheet]] = {}
     for sheet in sheets:
         path = PurePath(sheet.table.path)
         key = (sheet.tuner, "" if sheet.tuner in BY_NAME else str(path))
-        name = next((one for one in FAMILIES if one in path.name), "")
+        name = next((family for family in FAMILIES if family in path.name), "")
         if sheet.tuner == "aiter" and name and "untuned" not in path.name:
             folder = path.parent
             root = folder.parent if folder.name == "model_configs" else folder
             key = (name, str(root))
-        found.setdefault(key, []).append(sheet)
-    return [sorted(family, key=lambda one: one.table.path) for family in found.values()]
+        families.setdefault(key, []).append(sheet)
+    return [sorted(family, key=lambda one: one.table.path) for family in families.values()]
 
 
 def _key(sheet: Sheet, row: SheetRow) -> tuple[object, ...]:
@@ -344,8 +345,8 @@ def _twice(tuner: str, before: SheetRow, row: SheetRow) -> Hit:
             what, level = "written twice: JSON keeps the last one", "note" if same else None
             subject = "step"
         case "hipblaslt" if not again:
-            what = "with the key of an earlier row, which tells no alpha, beta or leading dimension"
-            todo = "keep the one that is meant"
+            what = "with the key of an earlier row, which has no alpha, beta or leading dimension"
+            todo = "keep the right one"
         case "miopen" if not same:
             what = "with the key of an earlier row: MIOpen keeps the first one"
         case _:
@@ -357,8 +358,7 @@ _FASTER = "keep the faster one"
 
 
 def tagged_duplicate(sheet: Sheet, given: Given) -> Iterator[Hit]:
-    """Find rows of a fused MoE that differ in their tags alone, which the loader ignores except for
-    one."""
+    """Find rows of a fused MoE that differ only in their tags: the loader uses one of them."""
     first: dict[tuple[object, ...], SheetRow] = {}
     for row in sheet.rows:
         tag = row.cells.get("_tag", "")
@@ -366,12 +366,12 @@ def tagged_duplicate(sheet: Sheet, given: Given) -> Iterator[Hit]:
             continue
         before = first.setdefault((*_key(sheet, row)[:3], frozenset(row.entry.key)), row)
         if before is not row and before.cells.get("_tag", "") != tag:
-            what = "that differ from another one in the tag alone: AITER keeps the first one"
+            what = "that differ from another row only in the tag: AITER keeps the first"
             yield Hit(row.line, what, "keep one", f"as line {before.line}")
 
 
 def merged_duplicate(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet, Hit]]:
-    """A key in two tables that AITER reads as one: the default one and those of the models."""
+    """Find keys in two tables that AITER merges: the default table and those of models."""
     for family in families(sheets):
         if family[0].tuner != "aiter":
             continue
@@ -386,26 +386,29 @@ def merged_duplicate(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sh
                 if _key(other, before) != _key(sheet, row):
                     continue
                 words = "the same" if before.entry.solution == row.entry.solution else "another"
-                what = f"also in {other.name} with {words} solution: AITER stops and writes both "
+                what = f"also in {other.name} with {words} solution: AITER stops and rewrites both "
                 detail = f"line {before.line} there, {_us(before)} against {_us(row)}"
-                yield sheet, Hit(row.line, f"{what}files anew", _FASTER, detail)
+                yield sheet, Hit(row.line, f"{what}files", _FASTER, detail)
 
 
 def _us(row: SheetRow) -> str:
     return "no time" if row.entry.ms is None else f"{row.entry.ms * 1e3:g} µs"
 
 
-_TUNE = "tune for this device, or leave the table out"
+_TUNE = "tune for this device, or remove the table"
 
 
 def other_device(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet, Hit]]:
-    """Rows for other devices than the given one. Where others of what is read as one table match,
-    that is as it should be, unless a file has rows of the architecture, and of these none."""
+    """Find rows for other devices than the given one.
+
+    That is no fault if other rows of the merged table match, unless a file has rows for the
+    architecture and none of them matches.
+    """
     device = given.device
     if device is None:
         return
     for family in families(sheets):
-        fits = any(may_be(row.device, device) for one in family for row in one.each_row())
+        fits = any(may_be(row.device, device) for sheet in family for row in sheet.each_row())
         for sheet in family:
             if sheet.tuner in BY_NAME and sheet.rows and not fits:
                 own = sheet.rows[0].device
@@ -415,13 +418,13 @@ def other_device(sheets: Sequence[Sheet], given: Given) -> Iterator[tuple[Sheet,
                 warned = fits or len(family) > 1
                 yield from ((sheet, hit) for hit in _of_others(sheet, device, warned))
         if not fits and len(family) > 1 and family[0].tuner == "aiter":
-            rows = counted(sum(len(one.table.entries) for one in family), "row")
+            rows = counted(sum(len(sheet.table.entries) for sheet in family), "row")
             what = f"none of the {rows} of these {len(family)} tables can match {device}"
             yield family[0], sentence(None, what, _TUNE)
 
 
 def _of_others(sheet: Sheet, device: TableDevice, noted: bool) -> Iterator[Hit]:
-    """`noted`: those of other architectures are no more than a note."""
+    """Find rows that cannot match; with `noted`, other architectures are only a note."""
     of_arch = {row.device for row in sheet.each_row() if row.device.arch == device.arch}
     lost = of_arch and not any(may_be(own, device) for own in of_arch)
     for row in sheet.each_row():
@@ -439,7 +442,5 @@ def _of_others(sheet: Sheet, device: TableDevice, noted: bool) -> Iterator[Hit]:
 def _units_todo(own: TableDevice, device: TableDevice) -> str:
     few, many = sorted((own.units or 0, device.units or 0))
     if few and 2 * few == many:
-        return (
-            "is one a count of pairs? AITER takes rocminfo's units, PyTorch tells a Radeon's pairs"
-        )
+        return "AITER counts units as rocminfo does, PyTorch counts a Radeon's pairs"
     return "compare with `rocminfo`: a partitioned device has fewer compute units, tune again on it"

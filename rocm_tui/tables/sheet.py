@@ -12,12 +12,12 @@ from backend.tables.model import Entry, Table, TableDevice
 from rocm_tui.session.devices import MathKind
 
 UNITS_ARCH = {256: "gfx950", 80: "gfx942", 304: "gfx942"}
-"""What AITER takes for the architecture of a row without one, by its compute units."""
+"""The architecture that AITER assumes for a row without one, by its compute units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a row computes: operations, the least bytes to move, the arithmetic that bounds it.
+    """The work of a row: operations, the least bytes to move, the arithmetic that bounds it.
 
     None if bytes are unknown, or if no peak of the arithmetic is published.
     """
@@ -115,11 +115,11 @@ _TUNABLE_TYPES: Mapping[str, tuple[float, MathKind]] = {
 def _tunableop(entry: Entry) -> SheetRow:
     """Make a row of TunableOp; the n of a BLAS library is the batch of a linear layer."""
     cells = _cells(entry)
-    found = _SIZES.fullmatch(cells.get("params", ""))
-    if found is None:
+    match = _SIZES.fullmatch(cells.get("params", ""))
+    if match is None:
         return SheetRow(entry, cells, None, (), None)
-    m, n, k, batch = (int(found[at] or 1) for at in (2, 3, 4, 5))
-    others = (entry.op, found[1], m, k, batch, found[6])
+    m, n, k, batch = (int(match[at] or 1) for at in (2, 3, 4, 5))
+    others = (entry.op, match[1], m, k, batch, match[6])
     kind, _, behind = entry.op.partition("_")
     item = _TUNABLE_TYPES.get(behind.rpartition("_")[0])
     if item is None:
@@ -202,10 +202,10 @@ _STEP = re.compile(r"(?:M_(LEQ|GEQ)_)?(\d{1,9})", re.ASCII)
 def _ladder(entry: Entry) -> SheetRow:
     """A step of a ladder; the way of the comparison is among `others`."""
     cells = _cells(entry)
-    found = _STEP.fullmatch(entry.key[0][1]) if entry.key else None
-    if found is None:
+    match = _STEP.fullmatch(entry.key[0][1]) if entry.key else None
+    if match is None:
         return SheetRow(entry, cells, None, (), None)
-    return SheetRow(entry, cells, int(found[2]), (found[1] or "",), None)
+    return SheetRow(entry, cells, int(match[2]), (match[1] or "",), None)
 
 
 _MAKERS = {

@@ -1,4 +1,4 @@
-"""What to tune, in the words of the tuner that does it: its untuned list, or the commands."""
+"""Untuned lists and tuning commands in the format of each tuner."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _AITER = {
     ),
     lookups.FUSED_MOE: ("untuned_fmoe", "ck_gemm_moe_2stages_codegen/gemm_moe_tune.py"),
 }  # fmt: skip
-"""By op: the name of AITER's list, and what tunes it, below `csrc` of its checkout."""
+"""The name of AITER's list for each op, and its tuner, below `csrc` of its checkout."""
 TUNABLEOP_RUN = (
     "PYTORCH_TUNABLEOP_ENABLED=1 python3 -c 'import sys, torch.cuda.tunable as t; "
     "t.tuning_enable(); t.tune_gemm_in_file(sys.argv[1])' {file}"
 )
-"""What tunes a list of TunableOp's where there is a GPU."""
+"""The command that tunes a list of TunableOp on a GPU."""
 _WORD = re.compile(r"\d{1,15}|[A-Za-z]\w{0,40}(?:\.[A-Za-z]\w{0,40})?", re.ASCII)
 """A number, or a name with its module or class: AITER's tuner evaluates the cells as Python."""
-_NO_TYPES = "the log does not tell their types"
+_NO_TYPES = "the log does not name their types"
 _NO_STEPS = "without leading dimensions, which PyTorch's reader needs"
 _ALIKE = "a bias on matrices of equal layout, which PyTorch's reader refuses"
 _SCALED_ALIKE = "an fp8 product of another layout than TN, which PyTorch's reader refuses"
@@ -70,8 +70,8 @@ def untuned_lists(rows: Iterable[Covered]) -> list[Untuned]:
     for row in rows:
         if row.lacking and row.ask.tuner in _MAKERS:
             groups.setdefault((row.ask.tuner, _group(row), _names(row)), []).append(row)
-    made = [_MAKERS[tuner](name, group) for (tuner, name, _), group in groups.items()]
-    return _renamed(sorted(made, key=lambda one: -one.rows))
+    lists = [_MAKERS[tuner](name, group) for (tuner, name, _), group in groups.items()]
+    return _renamed(sorted(lists, key=lambda one: -one.rows))
 
 
 def _group(row: Covered) -> str:
@@ -91,11 +91,13 @@ def _renamed(lists: Sequence[Untuned]) -> list[Untuned]:
     """Each name once."""
     seen: dict[str, int] = {}
     out = []
-    for one in lists:
-        seen[one.name] = seen.get(one.name, 0) + 1
-        stem, dot, suffix = one.name.rpartition(".")
-        name = one.name if seen[one.name] == 1 else f"{stem}-{seen[one.name]}{dot}{suffix}"
-        out.append(replace(one, name=name))
+    for untuned in lists:
+        seen[untuned.name] = seen.get(untuned.name, 0) + 1
+        stem, dot, suffix = untuned.name.rpartition(".")
+        name = (
+            untuned.name if seen[untuned.name] == 1 else f"{stem}-{seen[untuned.name]}{dot}{suffix}"
+        )
+        out.append(replace(untuned, name=name))
     return out
 
 
@@ -114,7 +116,7 @@ def _made(
             lines[line(row)] = None
         except _Unfit as error:
             left_out[str(error)] = left_out.get(str(error), 0) + 1
-    text = "".join(f"{one}\n" for one in (*head, *lines)) if lines else ""
+    text = "".join(f"{line}\n" for line in (*head, *lines)) if lines else ""
     return Untuned(name, tuner, text, len(lines), run, tuple(left_out.items()))
 
 

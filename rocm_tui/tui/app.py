@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from textual.app import SystemCommand
+from textual.binding import Binding
 from textual.color import Color
 from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
@@ -23,8 +24,8 @@ from rocm_tui.config.places import config_given, name_of_theme, state_path
 from rocm_tui.harmless import cells, plain
 from rocm_tui.tui import themes
 from rocm_tui.tui.base import BaseApp, BaseScreen, load_screen
-from rocm_tui.tui.keys import palette_entries
-from rocm_tui.tui.screens.watch import WatchScreen, back_to_watch
+from rocm_tui.tui.keys import FORMER_ACTIONS, FORMER_VIEWS, palette_entries, written
+from rocm_tui.tui.screens.watch import WatchScreen, back_to_watch, watch_of
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import TitleBar
 
@@ -38,18 +39,18 @@ _COMMANDS = (
     ("view: Show what was done", "Actions, their commands", "app.open('done')"),
     ("app: Change theme", "Colours", "app.change_theme"),
 )
-"""Commands of the palette that have no key: name, hint and action."""
+"""Commands of the palette without a key: name, hint and action."""
 
 _BREATH = 0.002
-"""Seconds for keys between two takes of records that are waiting."""
+"""Seconds left for keys between two batches of waiting records."""
 _TICK = 5.0
-"""Seconds between two looks at the ages."""
+"""Seconds between two updates of the displayed ages."""
 _AFTER = 3.0
-"""Seconds that the log of a job is read on when the job is over."""
+"""Seconds for which the log of a job is still read after the job is over."""
 _MISTAKES = 3
-"""Mistakes of the settings that are shown one by one."""
+"""The maximum number of mistakes in the settings that are shown one by one."""
 _REASON = 160
-"""Characters of a reason in a notice: at 80 columns it hides no more than a few lines."""
+"""The maximum characters of a reason in a notice: at 80 columns it covers only a few lines."""
 _DONE = {
     "tune": "Tuned",
     "measure": "Measured",
@@ -67,7 +68,7 @@ class RocmTui(BaseApp):
     TITLE = "rocm-tui"
     ENABLE_COMMAND_PALETTE = True
     stops_program = False
-    """Whether the person wants the program that was started here to end, too."""
+    """Whether the program that was started here should end too."""
 
     def __init__(
         self,
@@ -88,6 +89,8 @@ class RocmTui(BaseApp):
             launched=launched,
             read_only=read_only,
         )
+        for letter in {*FORMER_VIEWS.values(), *FORMER_ACTIONS.values()}:
+            self.bind(letter, f"former('{letter}')", show=False)
         self._pace = Pace()
         self._taking: asyncio.TimerHandle | None = None
         self._harmless = HarmlessFilter()
@@ -99,7 +102,7 @@ class RocmTui(BaseApp):
         self.theme = chosen if chosen in self.available_themes else fitting
 
     def _chosen_theme(self) -> str:
-        """Empty where nothing was chosen; with colours of their own the themes are made anew."""
+        """Return the person's theme, or ""; own colours are applied to the themes first."""
         if not config_given() and not state_path().exists():
             return ""
         from rocm_tui.config.settings import settings_now
@@ -119,7 +122,7 @@ class RocmTui(BaseApp):
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Before the first screen nothing has a style: all is parsed for it, and once."""
+        """Before the first screen only set the variables: everything is parsed once for it."""
         if self.screen_stack:
             super().refresh_css(animate)
         else:
@@ -181,7 +184,7 @@ class RocmTui(BaseApp):
         self.call_from_any_thread(self._schedule)
 
     def _schedule(self, wait: float = 0.0) -> None:
-        """Take in what arrived, soon; once, however often it is asked for."""
+        """Schedule one update with the new records, however often this is called before it."""
         assert self._loop is not None
         when = self._loop.time() + wait
         if self._taking is None or when < self._taking.when():
@@ -209,7 +212,7 @@ class RocmTui(BaseApp):
     def _update(self) -> None:
         begun, before = time.monotonic(), 0
         for screen in self.screen_stack:
-            before = LineView.all_painted  # what lies below is not written
+            before = LineView.all_painted  # the screens below are not written
             if isinstance(screen, BaseScreen) and screen.is_mounted:
                 screen.update()
         self._pace.updated(begun, time.monotonic(), LineView.all_painted - before)
@@ -219,7 +222,7 @@ class RocmTui(BaseApp):
             self.screen.tick()
 
     def _follow_jobs(self, queue: JobQueue) -> None:
-        """Read the logs of those that run; tell of those that ended."""
+        """Read the logs of running jobs, and report the jobs that ended."""
         jobs, ended = queue.look()
         for job in jobs:
             if not job.over and job.progress.log:
@@ -228,7 +231,7 @@ class RocmTui(BaseApp):
             self._report_job(job)
             self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
 
-    # Notices of what happened by itself.
+    # Notices of what happened without a key.
 
     def _report_drift(self, status: PinStatus) -> None:
         after = "Applied again." if status.state == "active" else f"It is {status.state} now."
@@ -237,12 +240,12 @@ class RocmTui(BaseApp):
         self.notify(plain(text), severity="warning", markup=False)
 
     def _report_job(self, job: Job) -> None:
-        """Say what became of a job, and log it."""
+        """Report the outcome of a job, and log it."""
         if job.command:
             outcome = job.reason or job.outcome or job.state
             self.log_done(job.command, outcome, ok=job.state == "done")
         if job.state == "failed":
-            text = f"Failed: {job.kind} {job.title}: {brief(job.reason)} (J)"
+            text = f"Failed: {job.kind} {job.title}: {brief(job.reason)} (4)"
             self.notify(plain(text), severity="error", markup=False, timeout=10)
         elif job.state == "done":
             text = f"{_DONE[job.kind]} {job.title}: {brief(job.outcome)}"
@@ -251,7 +254,7 @@ class RocmTui(BaseApp):
             self.notify(plain(f"Cancelled: {job.kind} {job.title}"), markup=False)
 
     def _follow_program(self, launched: Launched) -> None:
-        """Say when the program has ended, or its output is lost, wherever the person is."""
+        """Notify on any screen when the program has ended or its output is lost."""
         done: set[str] = set()
 
         def once(name: str, say: partial[None]) -> None:
@@ -276,7 +279,7 @@ class RocmTui(BaseApp):
         from rocm_tui.launch.program import ending
 
         code = launched.code or 0
-        text = f"{launched.title} has ended: {ending(code)} (O shows its output)"
+        text = f"{launched.title} has ended: {ending(code)} (0 shows its output)"
         severity: SeverityLevel = "error" if code else "information"
         self.notify(plain(text), severity=severity, markup=False, timeout=10)
         self.update_screens()
@@ -284,12 +287,39 @@ class RocmTui(BaseApp):
     # The keys that work everywhere.
 
     def action_open(self, name: str) -> None:
-        """Open one of `SCREENS` above Watch; its own key closes it again."""
+        """Open Watch, or one of `SCREENS` above it; its own key closes it again."""
+        if name == "watch":
+            back_to_watch(self)
+            return
         kind = load_screen(name)
         here = type(self.screen)
+        spot = watch_of(self).spot
+        if name == "compare" and here is not kind and (why := watch_of(self).why_not_compared):
+            self.warn(why)
+            return
         back_to_watch(self)
-        if here is not kind:
+        if here is kind:
+            return
+        if name == "compare" and spot is not None:
+            self.open_screen(name, spot.row, spot.marked)
+        else:
             self.push_screen(kind())
+
+    async def action_former(self, letter: str) -> None:
+        """Open the view that this capital letter used to open; for an action, name its present
+        key."""
+        for room in (self.screen, self):
+            for binding in room.BINDINGS:
+                if not isinstance(binding, Binding):
+                    continue
+                id = binding.id or ""
+                if FORMER_VIEWS.get(id) == letter:
+                    await room.run_action(binding.action)
+                    return
+                if FORMER_ACTIONS.get(id) == letter:
+                    now = written(self.own_keys.get(id, binding.key))
+                    self.warn(f"{letter} is {now} now: {binding.tooltip}.")
+                    return
 
     def action_output(self) -> None:
         """Show the output below the panes of Watch, then on all of the screen, then nowhere."""
@@ -306,7 +336,7 @@ class RocmTui(BaseApp):
             self.screen.dock(shown)
 
     def action_help(self) -> None:
-        """Above the screen that it is asked on, to go back there."""
+        """Open the help above the current screen, or close it."""
         if isinstance(self.screen, load_screen("help")):
             self.pop_screen()
         else:
@@ -320,12 +350,12 @@ class RocmTui(BaseApp):
             self.screen.action_back()
 
     def action_read_only(self) -> None:
-        """Turn it on; or off, after a question, unless the command said that it stays."""
+        """Turn read-only on; or off, after a question, unless it was fixed at the start."""
         if self.asking:
             return
         if not self.read_only:
             self._set_read_only(True)
-            running = " Jobs that were asked for before go on." if self.unfinished else ""
+            running = " Jobs started before go on." if self.unfinished else ""
             self.notify(f"Read-only: nothing is written or started.{running}", markup=False)
         elif self.stays_read_only:
             self.refuse(_STAYS)
@@ -340,15 +370,15 @@ class RocmTui(BaseApp):
             self._set_read_only(False)
 
     def _set_read_only(self, read_only: bool) -> None:
-        self.read_only = self.feed.read_only = read_only
-        self.feed.look()
+        self.read_only = self.feed.reconciler.read_only = read_only
+        self.feed.reconciler.poke()
         for screen in self.screen_stack:
             for title in screen.query(TitleBar):
                 title.sync()
         self.update_screens()
 
     async def action_quit(self) -> None:
-        """Leave; where jobs or the program would notice, a question comes first."""
+        """Quit; ask first if jobs or the program are still running."""
         runs = self.launched is not None and self.launched.running
         if not (self.unfinished or runs) or self.asking:
             self.exit()
@@ -369,60 +399,69 @@ class RocmTui(BaseApp):
             super().action_command_palette()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """`group: Verb object`, only what applies now."""
+        """Yield the commands that apply now, named `group: Verb object`."""
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
         for name, hint, action in (*palette_entries(self.BINDINGS), *_COMMANDS):
-            if action != "app.output" or self.programs.any_known:
+            if self._leads_somewhere(action):
                 yield SystemCommand(name, hint, partial(self.run_action, action))
+
+    def _leads_somewhere(self, action: str) -> bool:
+        """Return whether there is something to show: a program's output, a tuner's table."""
+        if action == "app.output":
+            return self.programs.any_known
+        if action == "app.open('entries')":
+            from rocm_tui.actions.tables import tables_among
+
+            return bool(tables_among(self.feed.watcher.sources()))
+        return True
 
 
 def brief(reason: str) -> str:
-    """The first words of a reason; Jobs shows all of it."""
+    """Return the first words of a reason; Jobs shows the whole reason."""
     return shorten(reason, _REASON, placeholder=" …")
 
 
 _FRAME, _FIRST = 0.05, 0.25
-"""Least seconds between two updates while records keep coming, and while what was there at the
-start is still read."""
+"""The minimum seconds between two updates while records keep arriving, and while the records that
+existed at the start are still being read."""
 _HELD = 0.1
-"""Seconds for which the first rows wait for all that was there at the start: to paint a part of it
-puts off the whole, and nobody sees so short a wait."""
+"""Seconds that the first rows wait for the rest of the existing ones: painting a part delays the
+whole, and nobody notices such a short wait."""
 _CELLS = 2700.0
-"""Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
+"""Cells per second that updates may repaint: some 9 kB/s over SSH. Anything beyond waits."""
 _AHEAD = 0.7
-"""Seconds of that by which a burst may run ahead."""
+"""Seconds' worth of cells by which a burst may exceed that."""
 _LEISURE = 2.0
-"""No update for so many times what the last one took: a big table leaves time for keys."""
+"""An update rests this many times as long as it took, so that a big table leaves time for keys."""
 
 
 class Pace:
-    """Decide when the screens may be updated again."""
+    """Decides when the screens may be updated again."""
 
     def __init__(self) -> None:
         self._next = self._paid_until = 0.0
         self._stage = 0
 
     def wait(self, now: float, *, rows: bool, settled: bool) -> float:
-        """Seconds until the next update; none are left at 0 or below. The first `rows` are held
-        for a moment; all that was there at the start is shown at once, when it is `settled`."""
+        """Return the seconds until the next update, which is due at 0 or below. The first `rows`
+        wait for a moment; when `settled`, everything that existed at the start is shown at once."""
         stage = 2 if settled else 1 if rows else 0
         if stage > self._stage:
             self._stage, self._next = stage, now + _HELD if stage == 1 else 0.0
         return self._next - now
 
     def updated(self, begun: float, now: float, cells: int) -> None:
-        """An update took from `begun` to `now`, and repainted so many cells."""
+        """Record an update that took from `begun` to `now` and repainted this number of cells."""
         self._paid_until = max(self._paid_until, now) + cells / _CELLS
         rest = max(_FRAME if self._stage == 2 else _FIRST, (now - begun) * _LEISURE)
         self._next = max(now + rest, self._paid_until - _AHEAD)
 
 
 class HarmlessFilter(LineFilter):
-    """Remove what would be a command to the terminal, whatever widget drew it.
+    """Removes what would be a command to the terminal, whichever widget drew it.
 
-    The rows of our own are `plain` before; a toast, a tooltip, the palette and what was pasted into
-    a field are Textual's.
+    Our own rows are already `plain`; toasts, tooltips, the palette and pasted text are Textual's.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:

@@ -32,7 +32,7 @@ _COLOURS = ": #rrggbb, a name such as cyan, or 0 to 255"
 
 
 def recoloured(theme: Theme, colours: Colours) -> Theme:
-    """The theme with the person's colours, as far as they are given and valid."""
+    """Return the theme with the person's colours, as far as they are given and valid."""
     if colours == Colours():
         return theme
     given: dict[str, str] = msgspec.structs.asdict(colours)
@@ -47,7 +47,8 @@ def recoloured(theme: Theme, colours: Colours) -> Theme:
 
 
 def colour_of(text: str) -> str | None:
-    """A colour as a theme has it, of `#rrggbb`, a name, or a number of the 256; None for others."""
+    """Return a colour as themes have it, from `#rrggbb`, a name or one of 256 numbers; else
+    None."""
     if text.isdecimal():
         number = int(text)
         return RichColor.from_ansi(number).get_truecolor().hex if number < 256 else None
@@ -59,7 +60,7 @@ def colour_of(text: str) -> str | None:
 
 
 def hidden(names: tuple[str, ...]) -> frozenset[str]:
-    """The keys of the columns of Watch with these titles or names, in any case."""
+    """Return the keys of the columns of Watch with these titles or names, in any case."""
     wanted = {name.lower() for name in names}
     return frozenset(
         column.key for column in COLUMNS if {column.key.lower(), column.title.lower()} & wanted
@@ -67,7 +68,7 @@ def hidden(names: tuple[str, ...]) -> frozenset[str]:
 
 
 def mistakes(settings: Settings) -> Iterator[Mistake]:
-    """Colours that are none, columns that there are not."""
+    """Yield the invalid colours, and the columns that do not exist."""
     for colour, value in msgspec.structs.asdict(settings.config.colours).items():
         if value and colour_of(value) is None:
             name = f"colours.{colour}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import to_thread
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
@@ -29,14 +29,14 @@ from rocm_tui.config.places import state_path
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.tui.key_order import KeysInOrder
-from rocm_tui.tui.keys import READ_ONLY, Key, footer_keys, key, own_key
+from rocm_tui.tui.keys import PLACES, READ_ONLY, Key, footer_keys, key, own_key
 from rocm_tui.tui.programs import Programs
 from rocm_tui.tui.widgets.one_line import KeyBar, TitleBar
 
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
     from rocm_tui.actions.commands import ShellCommands
     from rocm_tui.actions.cover import Missed
-    from rocm_tui.config.memory import Memory
+    from rocm_tui.config.memory import Memory, Workspace
     from rocm_tui.jobs.queue import Job, JobQueue, Order
     from rocm_tui.launch.program import Launched
     from rocm_tui.session.devices import Peak, TunedDevice
@@ -74,36 +74,44 @@ def load_screen(name: str) -> type[Screen[Any]]:
 class BaseApp(KeysInOrder):
     """The sources, the jobs, and the one way to start an action.
 
-    `python` is the interpreter for workers, `peaks` what machines were measured to do at best,
-    `own_keys` the keys that a person chose, by id, `missed` what logs say that tuned tables lacked.
-    `launched` is the program that was started with the screen. An app that starts `read_only`
+    `python` is the interpreter for workers, `peaks` the measured peaks of devices, `own_keys` the
+    keys that the person chose, by id, `missed` the products that tuned tables lack according to
+    logs. `launched` is the program that was started with the screen. An app that starts `read_only`
     stays read-only.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("P", "open('pins')", "app.pins", "pins: state, history, undo",
+        key("1", "open('watch')", "app.watch", "Watch: every tuning, as it happens",
+            palette="view: Show tunings"),
+        key("2", "open('compare')", "app.compare",
+            "Compare: the choices of the tuning under the cursor, side by side",
+            palette="view: Compare choices"),
+        key("3", "open('pins')", "app.pins", "Pins: their state and history, undo",
             palette="view: Show pins"),
-        key("C", "open('report')", "app.report",
-            "report: what tuning saves, ranks, backends, roofline", palette="view: Show report"),
-        key("T", "open('trials')", "app.trials", "trials: graphs, what makes them faster, proof",
-            palette="view: Show trials"),
-        key("L", "open('sessions')", "app.sessions",
-            "sessions: processes, what each does, compare two", palette="view: Show sessions"),
-        key("J", "open('jobs')", "app.jobs", "jobs: progress, results, logs",
+        key("4", "open('jobs')", "app.jobs", "Jobs: progress, results, logs",
             palette="view: Show jobs"),
-        key("E", "open('entries')", "app.entries", "entries of other tuners' tables, and finding",
+        key("5", "open('report')", "app.report",
+            "Report: what tuning saves, ranks, backends, roofline", palette="view: Show report"),
+        key("6", "open('sessions')", "app.sessions",
+            "Sessions: the processes that tuned, what each does, compare two",
+            palette="view: Show sessions"),
+        key("7", "open('sources')", "app.sources",
+            "Sources: the files that are read, and their problems", palette="view: Show sources"),
+        key("8", "open('trials')", "app.trials",
+            "Trials: compiled graphs, what makes them faster, proof", palette="view: Show trials"),
+        key("9", "open('entries')", "app.entries", "Entries of other tuners' tables, with search",
             palette="view: Show entries"),
-        key("O", "output", "app.output", "output of the program: below, all of it, away",
+        key("0", "output", "app.output",
+            "Output of the program: below the table, then on the whole screen, then hidden",
             palette="view: Show output"),
-        key("S", "open('sources')", "app.sources", "sources: what is read, how far",
-            palette="view: Show sources"),
-        key("question_mark,f1", "help", "app.help", "this help; esc goes back",
+        key("question_mark,f1", "help", "app.help", "this help; type to filter it, esc goes back",
             palette="view: Show help"),
-        key("ctrl+r", "read_only", "app.read_only", "read-only on or off: no pin, no job",
+        key("ctrl+r", "read_only", "app.read_only", "turn read-only on or off: no pin, no job",
             palette="app: Read-only on or off"),
         key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
         key("q", "close", "app.close", "back; from Watch quit"),
-        key("ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs", palette="app: Quit"),
+        key("ctrl+c", "quit", "app.quit", "quit; asks first if that ends jobs",
+            palette="app: Quit"),
     ]  # fmt: skip
 
     def __init__(
@@ -135,7 +143,7 @@ class BaseApp(KeysInOrder):
 
     @property
     def memory(self) -> Memory:
-        """The choices of the person that outlive this run."""
+        """The person's choices that outlive this run."""
         if self._memory is None:
             from rocm_tui.config.memory import Memory
 
@@ -143,13 +151,18 @@ class BaseApp(KeysInOrder):
         return self._memory
 
     @property
+    def workspace(self) -> Workspace:
+        """The choices that outlive this run, for the watched sources."""
+        return self.memory.workspace([*self.paths, str(self.layout.root)])
+
+    @property
     def feed(self) -> Feed:
-        """The model behind the screens; made after the first paint, or by a key before that."""
+        """The model behind the screens; created after the first paint, or earlier by a key."""
         if self._feed is None:
             from rocm_tui.session.feed import Feed
 
             self._feed = Feed(self.paths, self.layout, self.wake, polling=self._polling)
-            self._feed.read_only = self.read_only
+            self._feed.reconciler.read_only = self.read_only
         return self._feed
 
     @property
@@ -169,18 +182,18 @@ class BaseApp(KeysInOrder):
 
     @property
     def shell(self) -> ShellCommands:
-        """Makes the command that does the same as an action."""
+        """Builds the command that is equivalent to an action."""
         from rocm_tui.actions.commands import ShellCommands
 
         return ShellCommands(self.layout, self.paths, self.python)
 
     @property
     def asking(self) -> bool:
-        """Whether a question is open: there is never more than one."""
+        """Whether a question is open; there is never more than one."""
         return isinstance(self.screen, ModalScreen)
 
     def wake(self) -> None:
-        """Take in soon what arrived; any thread may call this."""
+        """Process the new records soon; may be called from any thread."""
         raise NotImplementedError
 
     def on_load(self) -> None:
@@ -188,20 +201,20 @@ class BaseApp(KeysInOrder):
         self._within = copy_context()
 
     def call_from_any_thread(self, callback: Callable[[], object]) -> None:
-        """Run `callback` on the event loop soon, without waiting for it; a signal handler may call
-        this, too."""
+        """Run `callback` on the event loop soon, without waiting for it; may be called from a
+        signal handler too."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: there is nothing left to show
                 self._loop.call_soon_threadsafe(callback, context=self._within)
 
     def update_screens(self) -> None:
-        """Let each screen show what is known now."""
+        """Update every screen."""
         for screen in self.screen_stack:
             if isinstance(screen, BaseScreen) and screen.is_mounted:
                 screen.update()
 
     def open_screen(self, name: str, *args: object) -> None:
-        """Open one of `SCREENS` above the present one."""
+        """Open one of `SCREENS` above the current one."""
         screen: Callable[..., Screen[Any]] = load_screen(name)
         self.push_screen(screen(*args))
 
@@ -215,8 +228,8 @@ class BaseApp(KeysInOrder):
     ) -> None:
         """Start an action that writes or starts work, unless the app is read-only.
 
-        Every such action is started here and nowhere else. It is a worker of the app, so it goes
-        on when its screen is left. An error of ours becomes a notice.
+        Every such action is started here and nowhere else. It is a worker of the app, so it
+        continues when its screen is closed. Errors of ours become notices.
         """
         if self.read_only:
             self.refuse(READ_ONLY)
@@ -228,14 +241,14 @@ class BaseApp(KeysInOrder):
             await action
         except (RocmTuiError, StoreError, OSError) as error:
             self.refuse(str(error))
-            self.feed.look()  # a part may have been done
+            self.feed.reconciler.poke()  # part of it may be done
 
     def queue(self, order: Order, command: str, doing: str = "") -> Job:
-        """Queue the work of a command that does the same, and say so: `Tuning mm`."""
+        """Queue the work of the equivalent `command`, with a notice: `Tuning mm: started`."""
         job = self.jobs.submit(replace(order, command=command))
-        doing = doing or f"{job.kind.capitalize()} {job.title}:"
-        begins = "waits for its device" if job.state == "queued" else "begins"
-        self.notify(f"{doing} {begins} (J).", markup=False, timeout=3)
+        doing = doing or f"{job.kind.capitalize()} {job.title}"
+        state = "waiting for its device" if job.state == "queued" else "started"
+        self.notify(f"{doing}: {state} (4 Jobs)", markup=False, timeout=3)
         return job
 
     # Notices.
@@ -247,21 +260,21 @@ class BaseApp(KeysInOrder):
         self.notify(f"Copied {plain(what)}: {text}", markup=False, timeout=4)
 
     def refuse(self, why: str) -> None:
-        """Say why something is not done."""
+        """Show a notice of why something is not done."""
         self.notify(plain(why), severity="error", markup=False, timeout=8)
 
     def warn(self, what: str) -> None:
-        """Say that a key does nothing here."""
+        """Show a notice that a key does nothing here."""
         self.notify(what, severity="warning", markup=False)
 
     def did(self, command: str, outcome: str, *, ok: bool = True) -> None:
-        """Say what came of an action, and log it with the command that does the same."""
+        """Report the outcome of an action, and log it with the equivalent command."""
         severity: SeverityLevel = "information" if ok else "warning"
         self.notify(plain(outcome), severity=severity, markup=False)
         self.log_done(command, outcome, ok=ok)
 
     def log_done(self, command: str, outcome: str, *, ok: bool = True) -> None:
-        """Add it to the log of what was done from the screen."""
+        """Add it to the log of actions."""
         self.run_worker(self._log_done(command, outcome, ok), group="log")
 
     async def _log_done(self, command: str, outcome: str, ok: bool) -> None:
@@ -274,13 +287,13 @@ class BaseApp(KeysInOrder):
 
 
 SMALLEST = (60, 15)
-_HELP: Key = ("?", "help", "app.help")
+_MORE: Key = ("?", "more", "app.help")
 _TOO_SMALL = "Terminal too small.\nMake it at least {}×{}; everything goes on."
 
 
 class _MountedScreen(Screen[_Answer]):
-    """A screen that goes before it is made, as where the program is left at once, has none of the
-    widgets that it would set up."""
+    """A screen that may be closed before it is mounted, as when the program is quit at once: then
+    it has none of the widgets that it would set up."""
 
     async def on_event(self, event: events.Event) -> None:
         if not isinstance(event, events.Mount) or self.children:
@@ -288,8 +301,10 @@ class _MountedScreen(Screen[_Answer]):
 
 
 class BaseScreen(_MountedScreen[None]):
-    """A title line, a body, a line of keys; a sentence instead where the terminal is too small."""
+    """A title line, a body and a line of keys; a sentence instead if the terminal is too small."""
 
+    PLACE: ClassVar[str]
+    """The name of the screen in the title line and the help."""
     LEAVE: ClassVar[Key] = ("esc q", "back", "app.close")
     _before: Widget | None = None
     """The widget that had the focus before the terminal became too small."""
@@ -309,17 +324,39 @@ class BaseScreen(_MountedScreen[None]):
         raise NotImplementedError
 
     def on_mount(self) -> None:
+        self.sync_keys()
+
+    def sync_keys(self) -> None:
+        """Show the screen's keys that do something now."""
         if keys := footer_keys(type(self).BINDINGS):
-            self.show_keys(keys)
+            self.show_keys(key for key in keys if self.applies(key[2]))
+
+    def applies(self, action: str) -> bool:
+        """Return whether the key of this action does something now."""
+        return True
+
+    async def in_thread(
+        self, work: Callable[_P, _Item], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _Item:
+        """Wait for `work`, which runs in a thread; only for the screen's workers.
+
+        Raises CancelledError if the screen was closed in the meantime: Textual removes its widgets
+        one by one, and only then cancels its workers.
+        """
+        try:
+            return await to_thread(work, *args, **kwargs)
+        finally:
+            if not self.display:
+                raise asyncio.CancelledError
 
     def require(self, item: _Item | None, name: str) -> _Item | None:
-        """Return the item under the cursor, a `name`; say so where there is none."""
+        """Return the item under the cursor, a `name`; if there is none, show a notice."""
         if item is None:
             self.program.warn(f"No {name} is under the cursor.")
         return item
 
     def update(self) -> None:
-        """Show what is known now: the model, the pins or the jobs may have changed."""
+        """Show the current state: the model, the pins or the jobs may have changed."""
 
     def tick(self) -> None:
         """Time has passed."""
@@ -329,7 +366,7 @@ class BaseScreen(_MountedScreen[None]):
         self.app.pop_screen()
 
     def commands(self) -> Iterator[SystemCommand]:
-        """Yield the commands of the palette that apply here now: those of the line of keys."""
+        """Yield the palette commands that apply here now: those in the line of keys."""
         for name, label, action in self.query_one("#keys", KeyBar).keys:
             if not action.startswith("app."):
                 run = partial(self.run_action, action)
@@ -351,21 +388,22 @@ class BaseScreen(_MountedScreen[None]):
         if notices and not small and self.focused is None:
             self.set_focus(self._before)
 
-    def show_keys(self, keys: Iterable[Key], idle: Collection[str] = ()) -> None:
-        """The most useful keys now, those dim whose actions are `idle`; help and quit are always
-        among them."""
-        own = self.program.own_keys
-        shown = (*keys, _HELP, self.LEAVE)
-        if own:
-            shown = tuple((own_key(self, do, own) or name, says, do) for name, says, do in shown)
-        self.query_one("#keys", KeyBar).show(shown, idle)
+    def show_keys(self, keys: Iterable[Key]) -> None:
+        """Show the keys that do something now, the most useful first, then back and help."""
+        self.query_one("#keys", KeyBar).show(self._with_own_keys((*keys, self.LEAVE, _MORE)))
 
-    def show_title(self, place: str, facts: list[str], notice: str = "") -> None:
-        self.query_one("#title", TitleBar).show(place, facts, notice)
+    def _with_own_keys(self, keys: Iterable[Key]) -> tuple[Key, ...]:
+        own = self.program.own_keys
+        return tuple((own_key(self, do, own) or name, says, do) for name, says, do in keys)
+
+    def show_title(self, facts: Sequence[str], notice: str = "") -> None:
+        first_level = any(name == self.PLACE for _, name, _ in PLACES)
+        places = self._with_own_keys(PLACES) if first_level else ()
+        self.query_one("#title", TitleBar).show(self.PLACE, places, facts, notice)
 
 
 class Dialog(_MountedScreen[_Answer | None], ModalScreen[_Answer | None]):
-    """A question above the screens: an answer, or None for no."""
+    """A question above the screens; the answer is None for no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [key("escape,q", "no", "question.no", "no")]
 
@@ -380,6 +418,6 @@ class Dialog(_MountedScreen[_Answer | None], ModalScreen[_Answer | None]):
         self.answer(None)
 
     def answer(self, given: _Answer | None) -> None:
-        """Leave with this. Keys may come in one burst: only the first that answers counts."""
+        """Close with this answer. Keys may arrive in one burst: only the first answer counts."""
         if self.is_active:
             self.dismiss(given)

@@ -1,6 +1,6 @@
 """Trials, searches and proofs of whole graphs, and the pins that a search proposes.
 
-Each shows first what will happen, and is started by `BaseApp.act`.
+Each first shows what will happen, and is started by `BaseApp.act`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from rocm_tui.render.improve import (
     no_gain_text,
     note_of,
     proof_figure,
-    proof_result,
     step_text,
     subject_title,
     summary,
@@ -107,7 +106,7 @@ def _plan(
 
 
 def trial_order(plan: TrialPlan, layout: Layout) -> Order:
-    """The work of a trial, for the queue."""
+    """Return a trial for the queue."""
     threads = plan.graph.session.threads if plan.graph.session else None
 
     def work(run: RunJob) -> str:
@@ -150,7 +149,7 @@ async def prove(app: BaseApp, graph: GraphRow) -> None:
 async def _accepted(
     app: BaseApp, graph: GraphRow, title: str, lines: list[str], command: str
 ) -> bool:
-    """Whether the person agreed to run just this text."""
+    """Return whether the person agreed to run just this text."""
     text = await to_thread(text_of, app.layout, graph.id)
     if not await confirm(app, title, "Run", [*_about(graph, text), "", *lines], command):
         return False
@@ -159,7 +158,7 @@ async def _accepted(
 
 
 def _about(graph: GraphRow, text: CapturedGraph) -> list[str]:
-    """The graph, where its text is, and how it begins."""
+    """Return lines about the graph: where its text is, and how it begins."""
     body = text.body
     begin = dedent("\n".join(line.partition(";")[0].rstrip() for line in body[:_SHOWN]))
     first = [
@@ -171,7 +170,7 @@ def _about(graph: GraphRow, text: CapturedGraph) -> list[str]:
 
 
 def improve_order(graph: GraphRow, layout: Layout) -> Order:
-    """The work of a search, for the queue."""
+    """Return a search for the queue."""
 
     def work(run: QueueRun) -> str:
         def tell(news: SearchProgress) -> None:
@@ -189,7 +188,7 @@ def improve_order(graph: GraphRow, layout: Layout) -> Order:
 
 
 def prove_order(graph: GraphRow, layout: Layout) -> Order:
-    """The work of a proof, for the queue."""
+    """Return a proof for the queue."""
 
     def work(run: QueueRun) -> str:
         def tell(number: int, total: int, pinned: bool) -> None:
@@ -197,7 +196,7 @@ def prove_order(graph: GraphRow, layout: Layout) -> Order:
 
         proof = Proving(run, layout, graph, tell=tell).go()
         annotate(layout, proof, proof_figure(proof))
-        return proof_result(proof)
+        return gain_text(proof)
 
     return _order("prove", graph, work)
 
@@ -223,11 +222,11 @@ async def pin_found(app: BaseApp, graph: GraphRow, search: Search) -> None:
         pinned = await to_thread(pin_proposals, planned, app.layout, note)
         active = sum(done.active for done in pinned)
         app.did(command, f"Pinned {len(pinned)}, {active} active; v proves it.")
-        app.feed.look()
+        app.feed.reconciler.poke()
 
 
 def _pins_command(app: BaseApp, graph: GraphRow, wanted: Sequence[PinProposal], note: str) -> str:
-    """A command for each pin, of those that are still known."""
+    """Return the commands of the pins whose choices still exist, joined by `&&`."""
     rows = rows_of(graph)
     commands = []
     for proposal in wanted:

@@ -27,12 +27,13 @@ from rocm_tui.actions.verify import verify as verify_pin
 from rocm_tui.actions.verify_program import pins_to_verify
 from rocm_tui.environment import device_env, device_to_measure, lane
 from rocm_tui.harmless import plain
+from rocm_tui.jobs.load import busy_warning
 from rocm_tui.jobs.queue import Order
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.jobs.tune import problem_of
 from rocm_tui.jobs.tune import tune as tune_problem
 from rocm_tui.render.choices import name_of
-from rocm_tui.render.jobs import outcome, pin_title, problem_title, verified_text
+from rocm_tui.render.jobs import key_title, outcome, problem_title, verified_text
 from rocm_tui.render.measured import meaning, standing
 from rocm_tui.session.devices import TunedDevice
 from rocm_tui.session.model import Row
@@ -42,7 +43,7 @@ from rocm_tui.tui.screens.dialogs import TuneAnswer, TuneScreen, confirm
 from rocm_tui.tui.tunableop import list_order, untuned_list_of
 
 UNASKED = 10
-"""Most suspects that are measured without asking first."""
+"""The maximum number of suspects that are measured without asking."""
 
 
 async def tune(app: BaseApp, row: Row) -> None:
@@ -76,11 +77,16 @@ async def measure(app: BaseApp, row: Row, marked: AbstractSet[str]) -> None:
     measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
     order = measure_order(row.tuning, choices, row.id, row.pin)
     count = counted(len(choices), "choice")
-    app.queue(order, app.shell.measure(row, choices), f"Measuring {count} of {order.title}")
+    command = app.shell.measure(row, choices)
+    if warning := busy_warning([row.tuning]):
+        lines = [f"{warning[0].upper()}{warning[1:]}."]
+        if not await confirm(app, "Measure anyway?", "Measure", lines, command):
+            return
+    app.queue(order, command, f"Measuring {count} of {order.title}")
 
 
 async def measure_suspects(app: BaseApp, rows: Sequence[Row]) -> None:
-    """Queue the measurements of those whose times are not to be believed; ask where they are
+    """Queue measurements of the suspects, whose times are implausible; ask first if they are
     many."""
     if app.asking:
         return
@@ -93,24 +99,26 @@ async def measure_suspects(app: BaseApp, rows: Sequence[Row]) -> None:
     around = f"about {seconds(findings.seconds)} in all"
     lines = [
         f"Each in a job of its own, the longest first: {around}.",
-        "J shows them, x cancels one. Results show as they come.",
+        "4 shows them, x cancels one. Results show as they come.",
         *([findings.missing] if findings.others else []),
     ]
+    warning = busy_warning(suspect.row.tuning for suspect in suspects)
+    if warning:
+        lines.append(f"{warning[0].upper()}{warning[1:]}.")
     command = app.shell.measure_suspects()
-    if len(suspects) > UNASKED and not await confirm(
-        app, f"Measure {count}", "Measure", lines, command
-    ):
+    asks = warning or len(suspects) > UNASKED
+    if asks and not await confirm(app, f"Measure {count}?", "Measure", lines, command):
         return
     for suspect in suspects:
         row = suspect.row
         order = measure_order(row.tuning, suspect.choices, row.id, row.pin)
         app.jobs.submit(replace(order, command=app.shell.measure(row, suspect.choices)))
-    words = f"Measuring {count}, {around} (J). {findings.missing}"
+    words = f"Measuring {count}, {around} (4). {findings.missing}"
     app.notify(words.strip(), markup=False, timeout=4)
 
 
 async def verify(app: BaseApp, status: PinStatus) -> None:
-    """Queue a job: does a compile really call the pinned choice?"""
+    """Queue a verification: does a compile really call the pinned choice?"""
     order = verify_order(status.pin, app.layout)
     app.queue(order, app.shell.verify(status.pin), f"Verifying the pin of {order.title}")
 
@@ -120,20 +128,20 @@ async def verify_all(app: BaseApp, statuses: Sequence[PinStatus]) -> None:
     for status in statuses:
         command = app.shell.verify(status.pin)
         app.jobs.submit(replace(verify_order(status.pin, app.layout), command=command))
-    app.notify(f"Verifying {counted(len(statuses), 'pin')} (J).", markup=False, timeout=3)
+    app.notify(f"Verifying {counted(len(statuses), 'pin')} (4).", markup=False, timeout=3)
 
 
 async def measure_peak(app: BaseApp, machine: TunedDevice) -> None:
-    """Measure what `machine`, which must be this one, can do at best."""
+    """Measure the peak of `machine`, which must be this one."""
     require_here(machine)
     label = plain(machine.label)
-    app.notify(f"Measuring the peak of {label}: some three seconds.", markup=False)
+    app.notify(f"Measuring the peak of {label}, about 3 s", markup=False)
     app.peaks[machine] = await to_thread(measure_machine, machine, app.layout, app.python)
     app.update_screens()
 
 
 def verify_order(pin: Pin, layout: Layout) -> Order:
-    """The work of proving one pin, for the queue. A pin that does not hold is a failed job."""
+    """Return the verification of a pin for the queue. A pin that does not hold is a failed job."""
 
     def work(run: RunJob) -> str:
         [asked] = pins_to_verify([pin], layout)
@@ -144,14 +152,18 @@ def verify_order(pin: Pin, layout: Layout) -> Order:
         return verified_text(pin, result)
 
     return Order(
-        kind="verify", title=pin_title(pin), lane=lane(None, pin.device), work=work, key=pin.key
+        kind="verify",
+        title=key_title(pin.op, pin.inputs),
+        lane=lane(None, pin.device),
+        work=work,
+        key=pin.key,
     )
 
 
 def measure_order(
     tuning: Tuning, choices: Sequence[Choice], id: str, pin: PinStatus | None = None
 ) -> Order:
-    """The work of a measurement, for the queue; of a pinned tuning it tells what is in use."""
+    """Return a measurement for the queue; its result names the choice in use of a pinned tuning."""
 
     device = device_to_measure(None, tuning.device_index)
 
@@ -173,7 +185,7 @@ def measure_order(
 
 
 def tune_order(problem: Problem, answer: TuneAnswer, id: str) -> Order:
-    """The work of a tuning, for the queue."""
+    """Return a tuning for the queue."""
     given = problem
     if answer.device == "cpu" and problem.key is None:
         given = replace(problem, device="cpu")

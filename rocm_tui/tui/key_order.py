@@ -1,8 +1,8 @@
-"""Deal with keys one after another: the effects of one are complete before the next is sent.
+"""Handle keys one after another: the effects of one are complete before the next is sent.
 
 Each widget has a queue of its own. A letter is taken by the field that gets it, while a bound key
-(backspace, home, enter, one that opens or closes a screen) climbs from queue to queue up to the app
-first. Over a slow line keys come in one burst, and a letter would overtake the key before it.
+(backspace, home, enter, one that opens or closes a screen) first climbs from queue to queue up to
+the app. Over a slow line keys arrive in one burst, and a letter would overtake the key before it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from textual.await_complete import AwaitComplete
 from textual.message_pump import MessagePump
 
 _LEVELS = 3
-"""How often the effect of a key may have another effect: enter submits, that closes, that moves the
-focus."""
+"""How many further effects the effect of a key may have: enter submits, which closes, which moves
+the focus."""
 _PATIENCE = 2.0
-"""Seconds after which the next key is sent all the same."""
+"""Seconds after which the next key is sent anyway."""
 
 
 class KeysInOrder(App[int]):
-    """An app that keeps keys in a queue and sends the next one when the one before is done."""
+    """An app that queues keys, and sends the next one when the previous one is done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,6 +73,6 @@ class KeysInOrder(App[int]):
         await self._send_next_key()
 
     def pop_screen(self) -> AwaitComplete:
-        """Close a screen; of keys that come in one burst, those after the one that closed the last
-        close none."""
+        """Close a screen; in a burst of keys, those after the one that closed the last screen do
+        nothing."""
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()

@@ -1,6 +1,6 @@
-"""A person's own keys: which ids there are, what is wrong with a choice of keys.
+"""A person's own keys: the existing ids, and mistakes in a choice of keys.
 
-It knows all screens, so it is loaded where somebody has keys of their own, and for the help.
+This imports all screens, so it is loaded only for people with their own keys, and for the help.
 """
 
 from __future__ import annotations
@@ -13,25 +13,31 @@ from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from rocm_tui.config.settings import Mistake, Settings, nearest
+from rocm_tui.tui.keys import FORMER_ACTIONS, FORMER_VIEWS
 from rocm_tui.tui.screens.help import KEYBOARDS
 
 _EVERYWHERE = ("Lists", "Everywhere")
 _APART = "A question"
-"""Stands above the screens: no key of theirs works there."""
+"""The place above the screens, where none of their keys works."""
+_FORMER: Mapping[str, str] = {
+    **FORMER_VIEWS,
+    **FORMER_ACTIONS,
+    **dict.fromkeys(("app.watch", "app.compare", "watch.trial"), ""),
+}
+"""Keys that moved or are new, with the former key. If a person uses the present key for something
+else, that takes precedence, and this keeps its former key."""
 
 
 def bindings() -> dict[str, Binding]:
-    """Every key's binding by its id; of one that stands on several screens the first."""
+    """Return every key's binding by its id; the first one if several screens have that id."""
     by_id: dict[str, Binding] = {}
-    for _, given in KEYBOARDS:
-        for binding in given:
-            if isinstance(binding, Binding) and binding.id:
-                by_id.setdefault(binding.id, binding)
+    for _, name, binding in _placed():
+        by_id.setdefault(name, binding)
     return by_id
 
 
 def mistakes(settings: Settings) -> tuple[dict[str, str], list[Mistake]]:
-    """The keys of the settings that can be used, and what is wrong with the others."""
+    """Return the keys of the settings that can be used, and what is wrong with the others."""
     defaults = bindings()
     usable: dict[str, str] = {}
     wrong: list[Mistake] = []
@@ -45,16 +51,19 @@ def mistakes(settings: Settings) -> tuple[dict[str, str], list[Mistake]]:
         else:
             usable[name] = keys
     for first, second, key in list(_clashes(usable)):
-        if usable.pop(first, None):
+        if second in _FORMER and second not in settings.config.keys:
+            if _FORMER[second]:
+                usable[second] = _FORMER[second]
+        elif usable.pop(first, None):
             what = f"{first} and {second} would both be {key!r}"
             wrong.append(settings.mistake(f"keys.{first}", what))
     return usable, wrong
 
 
 def _clashes(keys: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """An id that a person gave a key, another that would have it at the same place, that key.
+    """Yield an id that the person gave a key, another id with that key there, and the key.
 
-    What shares a key from the start may go on to: a list has it, or the screen.
+    Ids that share a key by default, such as one of a list and one of its screen, may keep it.
     """
     before = [(place, name, _split(binding.key)) for place, name, binding in _placed()]
     after = [(place, name, _split(keys.get(name, ",".join(k)))) for place, name, k in before]
@@ -82,7 +91,7 @@ def _meet(place: str, other: str) -> bool:
 
 
 def _split(keys: str) -> tuple[str, ...]:
-    """Keys by the names that Textual has for them: `/` is `slash`."""
+    """Split keys, by the names that Textual has for them: `/` is `slash`."""
     return tuple(_name_of(key.strip()) for key in keys.split(","))
 
 

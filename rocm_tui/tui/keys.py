@@ -12,7 +12,40 @@ from textual.screen import Screen
 READ_ONLY = "Read-only (ctrl+r): nothing is written and no work is started."
 
 Key = tuple[str, str, str]
-"""Key as it is written, its effect in one or two words, the action it runs."""
+"""The key as it is written, its effect in one or two words, and the action it runs."""
+
+PLACES: tuple[Key, ...] = (
+    ("1", "Watch", "app.open('watch')"),
+    ("2", "Compare", "app.open('compare')"),
+    ("3", "Pins", "app.open('pins')"),
+    ("4", "Jobs", "app.open('jobs')"),
+    ("5", "Report", "app.open('report')"),
+)
+"""The first level; each of these screens shows all of them with their keys in its title line."""
+
+FORMER_VIEWS: Mapping[str, str] = {
+    "app.pins": "P",
+    "app.report": "C",
+    "app.jobs": "J",
+    "app.output": "O",
+    "app.sessions": "L",
+    "app.sources": "S",
+    "app.trials": "T",
+    "app.entries": "E",
+    "watch.history": "H",
+    "watch.devices": "D",
+    "sessions.output": "O",
+}
+"""The capital letters that used to open these views, by the id of the key: they still do."""
+
+FORMER_ACTIONS: Mapping[str, str] = {
+    "watch.undo": "U",
+    "watch.measure_suspects": "M",
+    "pins.undo": "U",
+    "pins.verify_all": "V",
+}
+"""The capital letters that used to write or start work, by the id of the key. They only name the
+present key: each differs by case alone from a key that does something else."""
 
 _WRITTEN = {
     "slash": "/",
@@ -43,9 +76,9 @@ def key(
     palette: str = "",
     priority: bool = False,
 ) -> Binding:
-    """Keys, with commas between them, that run `action`. By `id` a person may choose others;
-    `about` is what the help says of them, `footer` their word in the line of keys and `palette` the
-    name in the command palette, if they are there."""
+    """Return the binding of `keys`, separated by commas, to `action`. By `id` a person may choose
+    others; `about` is the text in the help, `footer` the word in the line of keys and `palette` the
+    name in the command palette, if the key is listed there."""
     name = footer or palette or about
     return Binding(keys, action, name, bool(footer), priority=priority, tooltip=about, id=id)
 
@@ -60,7 +93,7 @@ def footer_keys(bindings: Iterable[BindingType]) -> list[Key]:
 
 
 def palette_entries(bindings: Iterable[BindingType]) -> Iterator[tuple[str, str, str]]:
-    """The name, a hint and the action of those that have a name in the command palette."""
+    """Yield name, hint and action of each binding that the command palette lists."""
     for binding in bindings:
         if isinstance(binding, Binding) and binding.description != binding.tooltip:
             hint = f"Key {written(binding.key)}; {binding.tooltip}"
@@ -68,12 +101,12 @@ def palette_entries(bindings: Iterable[BindingType]) -> Iterator[tuple[str, str,
 
 
 def written(keys: str) -> str:
-    """Keys as a person reads them: `j ↓`."""
+    """Return keys as a person reads them: `j ↓`."""
     return " ".join(_WRITTEN.get(name.strip(), name.strip()) for name in keys.split(","))
 
 
 def own_key(screen: Screen[Any], action: str, own: Mapping[str, str]) -> str | None:
-    """The first key that a person gave what `action` of this screen does; None without."""
+    """Return the first key that the person gave to what `action` does on this screen, or None."""
     ids = _ids(type(screen), type(screen.app))
     given = own.get(ids.get(action.removeprefix("screen."), ""))
     return None if given is None else written(given.partition(",")[0])
@@ -81,7 +114,7 @@ def own_key(screen: Screen[Any], action: str, own: Mapping[str, str]) -> str | N
 
 @lru_cache(maxsize=32)
 def _ids(screen: type, app: type) -> dict[str, str]:
-    """The ids of keys by what they run."""
+    """Return the ids of keys by action."""
     ids: dict[str, str] = {}
     for kind, room in ((screen, ""), (app, "app.")):
         for base in kind.__mro__:

@@ -1,7 +1,4 @@
-"""Pin, unpin, undo, re-apply: first what will be different, then what changes for it.
-
-Each is started by `BaseApp.act`.
-"""
+"""Pin, unpin and undo, after showing what will change; re-apply. Started by `BaseApp.act`."""
 
 from __future__ import annotations
 
@@ -27,20 +24,26 @@ from rocm_tui.actions.pin import (
     take_back,
 )
 from rocm_tui.render.measured import output_warning
-from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines, undone_pins
+from rocm_tui.render.pins import (
+    pin_effect,
+    pin_warning,
+    undo_lines,
+    undo_title,
+    undone_pins,
+)
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.tui.base import BaseApp
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, confirm
 
 _SHOWN = 6
-"""Most pins that the question of an undo lists."""
+"""The maximum number of pins listed in the question of an undo."""
 _DIGITS = 16
-"""Characters shown of the name of a cache file, a hash of the system."""
+"""Characters shown of the name of a cache file, which is a hash of the system."""
 
 
 async def pin(app: BaseApp, row: Row, choice: Choice) -> None:
-    """Show what pinning it will change; pin it, if the person says so."""
+    """Show what pinning will change; pin if the person agrees."""
     if app.asking:
         return
     wanted = pinnable(row, choice, app.feed.model.sessions)
@@ -58,7 +61,7 @@ async def pin(app: BaseApp, row: Row, choice: Choice) -> None:
             return
         now = app.feed.model.row(row.key) or row
         if (_warning(now, choice), pin_effect(now, choice)) != (warning, effect):
-            await to_thread(check_plan, wanted, plan, app.layout)  # it may say more closely why
+            await to_thread(check_plan, wanted, plan, app.layout)  # it may know a better reason
             raise PinRefused(
                 f"more is known of {choice.label} by now; nothing was pinned, look at it again"
             )
@@ -68,11 +71,11 @@ async def pin(app: BaseApp, row: Row, choice: Choice) -> None:
         raise
     detail = f": {pinned.detail}" if pinned.detail else ""
     app.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.done)
-    app.feed.look()
+    app.feed.reconciler.poke()
 
 
 async def unpin(app: BaseApp, status: PinStatus) -> None:
-    """Say what comes back; take the pin back, if the person says so."""
+    """Show what will be restored; unpin if the person agrees."""
     pinned = status.pin
     command = app.shell.unpin(pinned)
     lines = [
@@ -82,11 +85,11 @@ async def unpin(app: BaseApp, status: PinStatus) -> None:
     if await confirm(app, f"Unpin {pinned.label}", "Unpin", lines, command):
         await to_thread(take_back, [pinned], app.layout)
         app.did(command, f"Unpinned {pinned.label}")
-        app.feed.look()
+        app.feed.reconciler.poke()
 
 
 async def undo(app: BaseApp) -> None:
-    """Say what the last pin or unpin was; undo it, if the person says so."""
+    """Show what the last pin or unpin was; undo it if the person agrees."""
     if app.asking:
         return
     command = app.shell.undo()
@@ -95,12 +98,12 @@ async def undo(app: BaseApp) -> None:
         app.warn("Nothing is left to undo: no pin or unpin of yours is in force.")
     elif await confirm(app, "Undo", "Undo", [*undo_lines(step), *_undone_lines(step)], command):
         await to_thread(step_back, app.layout, step)
-        app.did(command, f"Undone: {' '.join(undo_lines(step))}")
-        app.feed.look()
+        app.did(command, f"Undid: {undo_title(step)}")
+        app.feed.reconciler.poke()
 
 
 def _undone_lines(step: Undo) -> list[str]:
-    """List the pins of one command, as far as there is room."""
+    """List the pins of one command, as far as the question has room."""
     lines = undone_pins(step)
     more = len(lines) - _SHOWN
     if more > 1:
@@ -135,14 +138,14 @@ def _plan_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
     graphs = len(plan.graphs)
     aside = counted(graphs, "compiled graph is", "compiled graphs are")
     aside = aside if graphs else "No compiled graphs are"
-    numbers = counted(plan.numbers, "rival is", "rivals are")
+    numbers = counted(plan.numbers, "rival's time is", "rivals' times are")
     if is_inductors(plan.key.op):
         files = counted(plan.numbers, "best config is", "best configs are")
         held = f"{files} written; where there is none it holds under rocm-tui run."
-        return [*lines, "", held, f"{aside} moved aside. Unpin brings everything back."]
+        return [*lines, "", held, f"{aside} moved aside. Unpin restores everything."]
     file = f"{plan.path.parent.name}/{plan.path.name[:_DIGITS]}…"
     if already and not plan.numbers:
-        numbers = "Its rivals are out of reach already"
+        numbers = "The times of its rivals are out of reach already"
     else:
         numbers = f"{numbers} raised out of reach"
     several = len(plan.devices) > 1
@@ -151,5 +154,5 @@ def _plan_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
         *lines,
         "",
         f"{numbers} in {file}{where}",
-        f"{aside} moved aside{where}. Unpin brings everything back.",
+        f"{aside} moved aside{where}. Unpin restores everything.",
     ]

@@ -22,13 +22,14 @@ _BUSY: frozenset[ActivityState] = frozenset(
 )
 _BAR = 12
 _MOST = 8
-"""Processes that are named there."""
+"""The maximum number of processes listed."""
 _TAIL = 6
-"""Lines of its output that Watch shows while it has nothing else."""
+"""Lines of its output that Watch shows while there is nothing else to show."""
 
 
 def facts(launched: Launched | None, processes: Processes) -> list[str]:
-    """For the title of Watch: what is loading, compiling or tuning; else how the program is."""
+    """Return facts for the title of Watch: what is loading, compiling or tuning; else the program's
+    state."""
     busy = [process for process in processes.live if process.activity.state in _BUSY]
     if len(busy) == 1:
         return [f"{_name(busy[0])}: {state_text(busy[0].activity, short=True)}"]
@@ -40,8 +41,8 @@ def facts(launched: Launched | None, processes: Processes) -> list[str]:
     if launched is None:
         return []
     if launched.code is not None:
-        return [f"program: {launched.ending} (O)"]
-    return ["program running (O)"]
+        return [f"program: {launched.ending} (0)"]
+    return ["program running (0)"]
 
 
 def lines(launched: Launched | None, processes: Processes, width: int, *, tail: bool) -> list[Line]:
@@ -71,7 +72,7 @@ def lines(launched: Launched | None, processes: Processes, width: int, *, tail: 
 def _rest(launched: Launched) -> Span:
     if launched.lost:
         return f"  Its output is lost: {launched.lost}", "warn"
-    return "  O shows all that it writes", "dim"
+    return "  0 shows all its output", "dim"
 
 
 def _shown(processes: Processes) -> list[SessionProcess]:

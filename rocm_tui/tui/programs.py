@@ -1,5 +1,4 @@
-"""The programs whose output can be shown: that of this screen, and those that screens left running
-or that have ended since."""
+"""The programs whose output can be shown: started by this screen, or by earlier screens."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ if TYPE_CHECKING:  # most screens show no program
 
 
 class Programs:
-    """One of them is shown: the one that a person chose, else that of this screen, else the one
-    that began last. All but `any_known` read files."""
+    """The shown program is the one that the person chose, else this screen's, else the latest.
+    Everything but `any_known` reads files."""
 
     def __init__(self, launched: Launched | None, layout: Layout) -> None:
         self._launched = launched
@@ -24,31 +23,31 @@ class Programs:
 
     @property
     def any_known(self) -> bool:
-        """Whether a program was found so far."""
+        """Whether a program has been found so far."""
         return self._shown is not None
 
     @property
     def shown(self) -> Program | None:
-        """None where no screen started one."""
+        """The shown program; None if no screen started one."""
         if self._shown is None:
             self._open(self._recorded()[:1])
         return self._shown
 
     def place(self) -> tuple[int, int]:
-        """Which one is shown, from 1, and of how many."""
+        """Return the number of the shown program, from 1, and the number of programs."""
         logs = self._logs()
         shown = self.shown
         return (logs.index(shown.log) + 1 if shown and shown.log in logs else 0), len(logs)
 
     def turn(self, by: int) -> Program | None:
-        """Show another one, `by` places further down."""
+        """Show the program `by` places further down."""
         at, of = self.place()
         if of:
             self._show(self._logs()[(at - 1 + by) % of])
         return self._shown
 
     def choose(self, run: str) -> bool:
-        """Show that of this run; False where no screen started it."""
+        """Show the program of this run; False if no screen started it."""
         log = next((log for log in self._logs() if log.name.startswith(f"{run}.")), None)
         if log is not None:
             self._show(log)
@@ -67,15 +66,16 @@ class Programs:
             self._shown = self._opened[program.log] = Detached(program.log, program.session)
 
     def _recorded(self) -> list[KeptProgram]:
-        """The programs that screens started."""
+        """Return the programs that screens started."""
         if next(self._layout.sessions.glob("*.output.log"), None) is None:
             return []
-        from rocm_tui.launch.program import kept_programs  # where there is one at all
+        from rocm_tui.launch.program import kept_programs  # only if there is one
 
         return kept_programs(self._layout)
 
     def _logs(self) -> list[Path]:
-        """The logs of running programs, newest first, then of others; this screen's before all."""
+        """Return the logs of running programs, newest first, then of others; this screen's before
+        all."""
         logs = [program.log for program in self._recorded()]
         if self._launched is None:
             return logs

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # types only: most screens start no program
     from rocm_tui.launch.program import Launched
 
 _GRACE = 2.0
-"""Seconds that the screen has to leave in order before it is ended."""
+"""Seconds for the screen to close in an orderly way before it is ended."""
 
 _ENDS = (
     signal.SIGTERM,
@@ -37,7 +37,7 @@ _ENDS = (
     signal.SIGUSR2,
     signal.SIGALRM,
 )
-"""Signals that end a program by default, which would leave the terminal as the screen has it."""
+"""Signals that end a program by default, which would leave the terminal in the screen's mode."""
 
 _RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u"
@@ -46,11 +46,11 @@ _RESTORE = (
 
 
 class NoTerminal(RocmTuiError):
-    """There is no terminal that a screen can be drawn on."""
+    """There is no terminal to draw a screen on."""
 
 
 def require_terminal(env: Mapping[str, str] = os.environ) -> None:
-    """Raise `NoTerminal` where the screen would be garbage."""
+    """Raise `NoTerminal` if a screen cannot be drawn."""
     if env.get("TERM", "") in ("", "dumb"):
         name = env.get("TERM") or "not set"
         raise NoTerminal(
@@ -63,18 +63,8 @@ def require_terminal(env: Mapping[str, str] = os.environ) -> None:
         raise NoTerminal("stderr, where the screen is drawn, is closed; start without `2>&-`")
 
 
-def in_browser(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether `rocm-tui serve` started us: the terminal is a pair of pipes."""
-    return "web_driver" in env.get("TEXTUAL_DRIVER", "")
-
-
-def keyboard_is_stdin() -> bool:
-    """Whether keys can come from stdin: it may be closed, or /dev/null."""
-    return sys.__stdin__ is not None and sys.__stdin__.isatty()
-
-
 def keyboard_apart_from_stdin() -> None:
-    """Let the keys come from the terminal where stdin is none: `... | rocm-tui watch -`."""
+    """Read keys from the terminal if stdin is none: `... | rocm-tui watch -`."""
     try:
         keyboard = Path("/dev/tty").open()  # noqa: SIM115 - open as long as the program runs
     except OSError as error:
@@ -108,7 +98,7 @@ def leaving(leave: Callable[[int], None]) -> Iterator[None]:
 
     before = {number: signal.signal(number, handle) for number in _ENDS}
     if before[signal.SIGHUP] is signal.SIG_IGN:
-        # `nohup` asked for it, but a screen without a terminal has nobody to serve; see _hung_up.
+        # `nohup` asked for it, but a screen without a terminal is of no use; see _hung_up.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     watching = threading.Thread(target=_hung_up, args=(start,), name="hang-up", daemon=True)
     watching.start()
@@ -128,7 +118,7 @@ def _attributes() -> list[object] | None:
 
 
 def _hung_up(start: Callable[[int], None]) -> None:
-    """Sleep in poll until the terminal hangs up: no events are asked for, so nothing else wakes."""
+    """Poll until the terminal hangs up; no other event is polled for."""
     poll = select.poll()
     poll.register(_keyboard(), 0)
     if any(flags & (select.POLLHUP | select.POLLERR) for _, flags in poll.poll()):
@@ -166,9 +156,11 @@ def run_watch(
         NoTerminal: there is no terminal that a screen can be drawn on.
         OSError, UnsafePath: `launched` cannot be started.
     """
-    if not in_browser():
+    served = "web_driver" in os.environ.get("TEXTUAL_DRIVER", "")
+    if not served:  # `rocm-tui serve` gives the program a pair of pipes for a terminal
         require_terminal()
-        if any(str(path) == "-" for path in paths) or not keyboard_is_stdin():
+        typed = sys.__stdin__ is not None and sys.__stdin__.isatty()  # may be closed, or /dev/null
+        if not typed or any(str(path) == "-" for path in paths):
             keyboard_apart_from_stdin()
     from rocm_tui.tui.app import RocmTui  # Textual is heavy, and the terminal may be none
 

@@ -1,10 +1,9 @@
-"""Colours: one calm accent on quiet greys, dark and light; blue and orange for eyes that do not
-tell red from green; and one for terminals of 16 colours.
+"""Colours: one calm accent on quiet greys, dark and light; blue and orange for people who cannot
+distinguish red from green; and one theme for terminals of 16 colours.
 
-A theme has a name and, for terminals of 256 colours, a twin: its colours stand in the terminal's
-palette, and are those that Rich finds again when it looks for the nearest, so that nothing shifts.
-What is drawn differs from what is behind it by 4.5:1, and what matters less by 3:1, on the line
-under the cursor too; a test computes it.
+For terminals of 256 colours each theme has a twin with colours of the terminal's own palette: Rich,
+which looks for the nearest colour of that palette, leaves them as they are. Text has a contrast of
+4.5:1, less important text 3:1, on the line under the cursor too; a test computes it.
 
 From a theme come the styles of a line, by name. Component classes would say the same in style
 sheets, but each costs time at every start.
@@ -43,9 +42,9 @@ def _theme(
     bad_style: str = "none",
     notice: str = "",
 ) -> Theme:
-    """Textual's own widgets have the same few colours: what it would mix of them, no palette has.
+    """Return a theme in which Textual's widgets have the same few colours: no palette has mixtures.
 
-    `bad_style` tells what is bad by more than its colour, `notice` is behind notices.
+    `bad_style` marks bad values by more than their colour, `notice` is behind notices.
     """
     return Theme(
         name=name,
@@ -86,7 +85,7 @@ def _theme(
             "block-cursor-foreground": text,
             "block-cursor-background": cursor,
             "block-cursor-blurred-foreground": text,
-            "block-cursor-blurred-background": blurred,
+            "block-cursor-blurred-background": cursor,
             "block-hover-background": blurred,
             "input-cursor-foreground": background,
             "input-cursor-background": text,
@@ -133,7 +132,7 @@ DARK_256 = _theme(
 )  # fmt: skip
 LIGHT_256 = _theme(
     "rocm-light", _GREY5, "#ffffff", surface="#ffffff", panel="#d7d7ff", accent="#005f87",
-    warn="#875f00", bad="#af0000", dim="#626262", head="#4e4e4e", idle="#6c6c6c", cursor="#d7ffff",
+    warn="#5f5f00", bad="#af0000", dim="#626262", head="#4e4e4e", idle="#6c6c6c", cursor="#d7ffff",
     blurred="#ffffff", rail="#949494", dark=False, notice="#ffffd7",
 )  # fmt: skip
 BLUE_ORANGE_256 = _theme(
@@ -169,6 +168,13 @@ ANSI = Theme(
         "border-blurred": "ansi_bright_black",
         "block-cursor-foreground": "ansi_black",
         "block-cursor-background": "ansi_cyan",
+        "scrollbar": "ansi_bright_black",
+        "scrollbar-hover": "ansi_bright_black",
+        "scrollbar-active": "ansi_cyan",
+        "scrollbar-background": "ansi_default",
+        "scrollbar-background-hover": "ansi_default",
+        "scrollbar-background-active": "ansi_default",
+        "scrollbar-corner-color": "ansi_default",
         "input-cursor-background": "ansi_white",
         "input-cursor-foreground": "ansi_black",
         "panel": "ansi_default",
@@ -182,15 +188,15 @@ ANSI = Theme(
         "line-bad": "underline",
     },
 )
-"""The terminal's own palette, of which nothing is known: what is under the cursor is black on cyan
-whatever it means."""
+"""The terminal's own palette, which is unknown: the line under the cursor is black on cyan,
+whatever its text means."""
 
 FULL = (DARK, LIGHT, BLUE_ORANGE, BLUE_ORANGE_LIGHT, ANSI)
 OF_256 = (DARK_256, LIGHT_256, BLUE_ORANGE_256, BLUE_ORANGE_LIGHT_256, ANSI)
 
 
 def themes_for(color_system: str | None) -> tuple[Theme, ...]:
-    """Each look as this terminal can show it; color systems are Rich's."""
+    """Return each theme as this terminal can show it; color systems are Rich's."""
     return OF_256 if color_system == "256" else FULL
 
 
@@ -199,13 +205,13 @@ def _of_lines(theme: Theme) -> dict[str, str]:
 
 
 DEFAULTS = _of_lines(DARK)
-"""The colours of lines, for themes of Textual that have none."""
+"""The colours of lines, for Textual's own themes, which lack them."""
 LIGHT_DEFAULTS = _of_lines(LIGHT)
 
 
 def default_theme(color_system: str | None, env: Mapping[str, str] | None = None) -> str:
-    """The theme to start with: a terminal of 16 colours keeps its own palette, one that says in
-    `COLORFGBG` that its background is light gets the light one."""
+    """Return the initial theme: a terminal of 16 colours keeps its own palette; one whose
+    `COLORFGBG` has a light background gets the light one."""
     if color_system in ("standard", "windows"):
         return ANSI.name
     behind = (env or {}).get("COLORFGBG", "").rpartition(";")[2]
@@ -232,16 +238,14 @@ STYLES = {
 
 
 def styles(app: App[Any]) -> dict[str, Style]:
-    """The styles of the app's present theme."""
+    """Return the styles of the app's current theme."""
     variables = app.theme_variables
     return line_styles(tuple(variables.get(name, "") for name in NAMES))
 
 
 def laid(base: Style, style: Style, cursor: Style) -> Style:
-    """`style` on the ground of `base`: on the cursor's in the cursor's own colour, if it has one.
-
-    Where it has one, no two hues of the terminal can be relied on.
-    """
+    """Return `style` on the background of `base`; on the cursor's, in the cursor's own colour, if
+    it has one: then no two hues of the terminal can be relied on."""
     both = base + style
     if cursor.color is None or both.bgcolor != cursor.bgcolor:
         return both
@@ -253,8 +257,8 @@ NAMES = tuple(sorted({name for row in STYLES.values() for name in row[:2] if nam
 
 @lru_cache(maxsize=8)
 def line_styles(values: tuple[str, ...]) -> dict[str, Style]:
-    """The styles of these values of `NAMES`; a style in which a colour is empty keeps the one that
-    it is laid on."""
+    """Return the styles for these values of `NAMES`; a style with an empty colour keeps the colour
+    below it."""
     given = dict(zip(NAMES, values, strict=True))
     underline = given.pop("line-bad") == "underline"
     colours = {name: Color.parse(value).rich_color for name, value in given.items() if value}

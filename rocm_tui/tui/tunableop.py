@@ -25,7 +25,7 @@ RESULTS = "tunableop_results0.csv"
 
 
 def untuned_list_of(row: Row) -> UntunedList | None:
-    """The list that this row is an entry of; None for all else."""
+    """Return the list that this row is an entry of, or None."""
     entry, sources = row.tuning.entry, row.tuning.sources
     asked = entry is not None and entry.tuner == TUNABLEOP and not row.tuning.choices
     if not asked:
@@ -39,7 +39,7 @@ def untuned_list_of(row: Row) -> UntunedList | None:
 def list_order(
     untuned: UntunedList, device: str | None, budget: float | None, id: str, layout: Layout
 ) -> Order:
-    """The work of tuning all of it, for the queue. Raises UsageError."""
+    """Return the job that tunes the whole list. Raises UsageError."""
     if device == "cpu":
         raise UsageError("TunableOp tunes on GPUs alone; the device is a GPU's index")
 
@@ -73,7 +73,7 @@ def _summary(outcome: Outcome, untuned: UntunedList) -> str:
 
 
 async def tune_missed(app: BaseApp, missed: Missed) -> None:
-    """Say which of a log's misses TunableOp can tune; queue that, if the person says yes."""
+    """Show which of a log's misses TunableOp can tune, and queue them if the person agrees."""
     if app.asking:
         return
     path = Path(missed.path)
@@ -82,10 +82,10 @@ async def tune_missed(app: BaseApp, missed: Missed) -> None:
     wanted = await to_thread(wanted_in, [path])
     if why := _why_none(missed, wanted, command):
         raise RocmTuiError(why)
-    lines = [f"All that {plain(path.name)} says it missed, each in turn, on a GPU."]
+    lines = [f"Tunes every product that {plain(path.name)} says it missed, one by one, on a GPU."]
     lines += [f"{count:,} left out: {reason}" for reason, count in wanted.left_out]
-    lines += ["What other tuners missed there is not tuned by it."] * bool(wanted.others)
-    lines.append(f"What is fastest is put into {plain(results)}.")
+    lines += ["Products that other tuners missed are left out."] * bool(wanted.others)
+    lines.append(f"The fastest solutions are written to {plain(results)}.")
     title = f"Let TunableOp tune {counted(len(wanted.lines), 'product')}"
     if await confirm(app, title, "Start", lines, command):
         order = list_order(UntunedList(missed.path, results), None, None, "", app.layout)
@@ -93,7 +93,7 @@ async def tune_missed(app: BaseApp, missed: Missed) -> None:
 
 
 def _why_none(missed: Missed, wanted: WantedProducts, command: str) -> str:
-    """Why nothing of it is tuned here, and what to run; empty where something is."""
+    """Return why no product can be tuned here, and what to run; empty if one can."""
     if not wanted.lines:
         left = "".join(f" ({count:,} {reason})" for reason, count in wanted.left_out[:1])
         return plain(

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from backend.cache.autotune import merge_missing, parse_cache
+from backend.cache.code import code_hash
 from backend.cache.journal import Journal, line_of, tuned_in
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
@@ -26,7 +27,7 @@ from backend.model.choice import Choice
 from backend.model.problem import parse_inputs_key
 from backend.pins.file import read_pin_file
 from backend.pins.graphs.match import WantedChoice, judge, may_hold
-from backend.pins.graphs.parts import fragment_nodes, kernel_config, source_key
+from backend.pins.graphs.parts import fragment_nodes, kernel_config
 from backend.pins.graphs.text import read_graph_text
 from backend.pins.store import PinStore
 from backend.sharing import share
@@ -130,10 +131,7 @@ def shown(records: Iterable[Record], data: bytes) -> None:
     model = Model()
     model.apply(records)
     rows = model.rows()
-    strict(
-        [builtins_of(TuningJson.of(row)) for row in rows],
-        [builtins_of(problem) for problem in model.problems],
-    )
+    strict([TuningJson.of(row) for row in rows], model.problems)
     harmless(tuning_cells.tunings_text(rows))
     graphs = graph_rows(model, Layout(Path("/nowhere")))
     strict([builtins_of(GraphJson.of(graph)) for graph in graphs])
@@ -174,7 +172,7 @@ def reported(model: Model) -> None:
 def strict(*values: object) -> None:
     with redirect_stdout(io.StringIO()) as out:
         say.out_json(list(values))
-    json.loads(out.getvalue(), parse_constant=_refuse)
+    json.loads(out.getvalue(), parse_constant=_refuse, object_hook=len)
 
 
 def _refuse(name: str) -> None:
@@ -279,7 +277,7 @@ def _graph(data: bytes, folder: Path) -> None:
 
 def _kernel_source(data: bytes, folder: Path) -> None:
     text = data.decode("utf-8", "surrogateescape")
-    source_key(text)
+    code_hash(text.encode("utf-8", "surrogateescape"))
     for kind in ("triton", "cpp"):
         kernel_config(text, kind)
     fragment_nodes(text)
@@ -306,7 +304,7 @@ def _meta(data: bytes, folder: Path) -> None:
     entry = _at(folder, "ab.json", data)
     entry.with_suffix(".hip").write_bytes(b"")
     entry.with_suffix(".co").write_bytes(b"")
-    code_cache.source_of(entry)
+    code_cache.source_of_entry(entry)
     code_cache.compiled(entry)
     from_ptxas(data.decode("latin-1"))
 
@@ -322,7 +320,7 @@ def _filter(data: bytes, folder: Path) -> None:
 
 def _worker(data: bytes, folder: Path) -> None:
     """What a worker that went wrong says."""
-    for line in data.split(b"\n"):
+    for line in filter(None, data.split(b"\n")):  # a million empty lines take json two seconds
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):

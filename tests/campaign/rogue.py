@@ -77,7 +77,9 @@ def run(folder: Path, seconds: float, seed: int) -> Iterator[Figure]:
             if name not in HARMLESS:
                 failed.add(hash_of(name) not in able, f"{name} {what}")
     each = f"{len(seen)} of {len(rogues)} kinds of rogues"
-    yield Figure("measure beside rogues", told.tries, told.bad, "others told", told.note or each)
+    yield Figure(
+        "measure beside rogues", told.tries, told.bad, "others reported", told.note or each
+    )
     yield Figure("rogues that end, block or lie", failed.tries, failed.bad, "failed", failed.note)
     yield Figure("jobs with rogues", processes.tries, processes.bad, "0 left", processes.note)
     yield Figure("jobs with rogues", disk.tries, disk.bad, f"< {DISK >> 20} MiB", disk.note)

@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="draws the same mutants again")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="mutants at once")
     parser.add_argument("--at-least", type=float, default=85.0, metavar="PERCENT")
-    parser.add_argument("--seconds", type=float, default=120.0, help="limit of a mutant's tests")
+    parser.add_argument("--seconds", type=float, default=300.0, help="limit of a mutant's tests")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to copy")
     parser.add_argument("--rooms", nargs="+", default=ROOMS, metavar="FOLDER")
     return parser

@@ -12,6 +12,8 @@ _DEFAULTS = {"str": '""', "bool": "True", "int": "0", "float": "0.0", "bytes": '
     "tuple": "()", "list": "[]", "dict": "{}", "set": "set()",
 }  # fmt: skip
 """What a function returns instead of its result, by the name of its annotation; else None."""
+_UNORDERED = {"min", "max", "suppress", "contextlib.suppress"}
+"""Functions whose result does not depend on the order of their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,9 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         first, second = [*node.args[:2], None, None][:2]
-        if first and second and not any(isinstance(arg, ast.Starred) for arg in node.args[:2]):
+        ordered = ast.unparse(node.func) not in _UNORDERED
+        starred = any(isinstance(arg, ast.Starred) for arg in node.args[:2])
+        if first and second and ordered and not starred:
             (start, between), (then, end) = self._span(first), self._span(second)
             comma = self._source[between:then].decode()
             text, mutant = (

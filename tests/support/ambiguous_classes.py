@@ -1,11 +1,3 @@
-"""The names of public classes that have several meanings today.
+"""The names of public classes that have several meanings: none. Add nothing here."""
 
-Each name should mean one thing in the whole tree. Add nothing here; when a rename leaves one class
-of a name, remove the name.
-"""
-
-AMBIGUOUS = frozenset(
-    """
-    Agreement Entry Limits
-    """.split()
-)
+AMBIGUOUS: frozenset[str] = frozenset()

@@ -22,7 +22,7 @@ from backend.model.problem import TensorSpec
 from backend.processes.shared import ChoiceMark
 from backend.wire.codec import to_json
 from backend.wire.jobs import MeasureJob
-from backend.worker.capture import Question, capture
+from backend.worker.capture import SelectorCall, capture
 from backend.worker.jobs.measure import ChoiceBench, run
 from backend.worker.problem import contiguous, rebuild
 from tests.support.measure_child import _key
@@ -62,7 +62,7 @@ def bench() -> dict[str, Any]:
     return told
 
 
-def _question(op: str, *sizes: tuple[int, ...]) -> Question:
+def _question(op: str, *sizes: tuple[int, ...]) -> SelectorCall:
     program = rebuild(op, _specs(*sizes))
     mode = torch_api.MODES[0]
     return capture(program, _key(program), (), mode, templates=False).question

@@ -16,7 +16,7 @@ from backend.templates.config import DirectConfig, GemmConfig
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.operand import DType, Operand
 from backend.templates.problem import Activation
-from backend.templates.rendering import Rendered, render_conv, render_direct
+from backend.templates.rendering import Rendered, render
 from tests.support.template_lab import Kernel, Run, check_drawn, memory_for
 
 N, H, W, P, Q, GAP = sympy.symbols("n h w p q gap", integer=True, positive=True)
@@ -94,7 +94,6 @@ class Binary:
 
     def render(self) -> Rendered:
         joined = isinstance(self.config, DirectConfig)
-        render = render_direct if joined else render_conv
         return render(self.problem_class.problem(joined), self.config, "rt_kernel")
 
 

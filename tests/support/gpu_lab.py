@@ -15,7 +15,7 @@ import torch
 
 from backend.templates.rendering import Rendered
 from backend.toolchain import code_cache
-from backend.toolchain.target import CompileOptions, Target, cpu, cuda
+from backend.toolchain.target import CompileOptions, Target, cpu
 from tests.support.template_lab import OPTIONS, Kernel, Memory
 
 GUARD = 4096
@@ -39,8 +39,9 @@ class Gpu:
     def target(self) -> Target:
         if self.device == "cpu":
             return cpu()
-        facts = torch.cuda.get_device_properties(0)
-        return cuda(f"{facts.major}.{facts.minor}").specific
+        from backend.inductor.hooks.backends import template_target  # loads Inductor
+
+        return template_target(torch.device("cuda", 0))
 
     def build(self, rendered: Rendered, root: Path) -> Kernel:
         """Raises ToolchainError."""

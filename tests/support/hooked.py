@@ -1,4 +1,4 @@
-"""Running small programs under `rocm-tui run`'s launcher, and reading what they recorded."""
+"""Running small programs under `rocm-tui run`, and reading what they recorded."""
 
 from __future__ import annotations
 
@@ -16,14 +16,7 @@ from rocm_tui.launch.run import RUN_LOG
 from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python
 
-LAUNCHER = [
-    sys.executable,
-    "-c",
-    "import sys; from rocm_tui.launch.run import RunOptions, run; "
-    "split = sys.argv.index('--'); flags = sys.argv[1:split]; "
-    "sys.exit(run(sys.argv[split + 1 :], RunOptions(quiet='--quiet' in flags, "
-    "max_autotune='--max-autotune' in flags)))",
-]
+LAUNCHER = [sys.executable, "-m", "rocm_tui", "run"]
 
 BMM = """
 import torch, torch._inductor.config as config

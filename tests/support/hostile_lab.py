@@ -25,7 +25,7 @@ from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, PinExport, SharedPin
-from backend.worker.protocol import Answers
+from backend.worker.protocol import EventSender
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b]0;OWNED\x1b\\\x1b[2J\x9b31m\u202e\x7f\x08\r\n\x00\ud800"
 """Clipboard, title, clear, C1, direction, DEL, backspace, another line, NUL, half a character."""
@@ -103,7 +103,7 @@ def _session(layout: Layout) -> None:
     session = Session(
         f"id{EVIL}", host=f"h{EVIL}", pid=1, argv=(EVIL,), python=EVIL, torch=EVIL, device=EVIL,
         arch=EVIL, cache_dir=EVIL, started=1.0, backends=("ATEN", f"CK{EVIL}"),
-        absent=(f"CK: {EVIL}", EVIL), threads=2,
+        absent=(f"CK: {EVIL}", EVIL), modes=(EVIL,), threads=2,
     )  # fmt: skip
     writer = EventWriter(layout, replace(session, host="h"))
     writer.session = session
@@ -181,7 +181,7 @@ def obeyed(sent: bytes) -> list[str]:
 def _work() -> None:
     for line in sys.stdin:
         job = json.loads(line)
-        answers = Answers(1, job["id"], job["token"])
+        answers = EventSender(1, job["id"], job["token"])
         print(NAME.encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)
         answers.progress(EVIL, best=EVIL, timed=1, total=4)
         if job["job"] == "environment":

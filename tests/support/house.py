@@ -93,7 +93,7 @@ MANY = frozenset(
 ALWAYS_MANY = {
     ("backend/inductor/result_checks.py", "times"): "a ratio, above a limit that is above one",
     ("backend/processes/supervisor.py", "processes"): "one has its own words",
-    ("backend/sharing/lookup_table.py", "choices of addmm apart, and times them against it"): (
+    ("backend/sharing/lookup_table.py", "choices of addmm separately, and times them against it"): (
         "no number, but whose choices they are"
     ),
     ("backend/templates/legality.py", "threads a block,"): "more than a block may have",

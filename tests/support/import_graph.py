@@ -29,7 +29,7 @@ FLOORS = [
         "rocm_tui.launch",
     },
     {"rocm_tui.fleet"},
-    {"rocm_tui.actions", "rocm_tui.render"},
+    {"rocm_tui.actions", "rocm_tui.mcp", "rocm_tui.render"},
     {"rocm_tui.cli", "rocm_tui.tui"},
 ]
 """A room imports rooms of lower floors only, and none of its own floor but for `BESIDE`."""
@@ -41,6 +41,7 @@ BESIDE = {
 
 ENTRANCES = {
     "rocm_tui/__main__.py": "it starts the program",
+    "rocm_tui/__init__.py": "programs call it, and torch loads it as its extension",
     "backend/__init__.py": "torch loads it as its extension, and it activates the hooks",
 }
 

@@ -4,7 +4,8 @@ Stock PyTorch and Triton generate, compile and tune; made up are the GPU, the en
 is written down, and the clock: a config takes what `milliseconds` says. Prints one JSON object:
 `benched`, `launched` and `compiled`, each `[kernel, config]`, and `debug`, what Inductor's own log
 told. Arguments: `NAME=VALUE` of `torch._inductor.config`; `refuse=KERNEL:NAME=VALUE`, a config that
-cannot be loaded; `code=FILE`, where the generated code is kept for other processes; `break=METHOD`,
+cannot be loaded; `crash=KERNEL:NAME=VALUE`, one whose benchmark raises, which ends the program's
+kernels; `code=FILE`, where the generated code is kept for other processes; `break=METHOD`,
 a method of the hooks that raises, the first from the start and the next from the second launch of
 the first kernel, which is then the only one; `compute=KERNEL:NAME=VALUE`: a launch takes its time
 here and writes into its last tensor, by that config something else than by all others;
@@ -46,6 +47,7 @@ LAUNCHED: list[tuple[str, str]] = []
 COMPILED: list[tuple[str, str]] = []
 DEBUG: list[str] = []
 REFUSED: set[str] = set()
+CRASHING: set[str] = set()
 ODD: set[str] = set()
 """Configs that compute something else; empty where nothing is computed."""
 OWN: dict[int, torch.Tensor] = {}
@@ -70,6 +72,10 @@ def text_of(members: dict[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(members.items()))
 
 
+def is_among(configs: set[str], kernel: str, members: dict[str, int]) -> bool:
+    return any(f"{kernel}:{name}={value}" in configs for name, value in members.items())
+
+
 class Utils:
     def load_binary(self, name: str, *rest: object) -> tuple[object, ...]:
         return 1, name, 32, 0, 1024
@@ -84,7 +90,7 @@ class Utils:
 class Launcher:
     def __init__(self, src: Any, metadata: Any) -> None:
         self._name, self._members = src.fn.__name__, members_of(src, metadata)
-        if any(f"{self._name}:{n}={v}" in REFUSED for n, v in self._members.items()):
+        if is_among(REFUSED, self._name, self._members):
             raise triton.runtime.errors.OutOfResources(99999, 65536, "shared memory")
 
     def __call__(self, *arguments: object) -> None:
@@ -99,7 +105,7 @@ class Launcher:
     def _compute(self, first: torch.Tensor, last: torch.Tensor) -> None:
         spent = 20 * (milliseconds(self._members) - 0.095)  # of a clock that sees more
         end = time.perf_counter() + spent / 1e3
-        odd = any(f"{self._name}:{n}={v}" in ODD for n, v in self._members.items())
+        odd = is_among(ODD, self._name, self._members)
         last.copy_(first + (2 if odd else 1))
         while time.perf_counter() < end:
             pass
@@ -112,6 +118,8 @@ class Clock:
 
     def benchmark(self, fn: Any = None, *rest: Any, **options: Any) -> float:
         fn()
+        if is_among(CRASHING, LAUNCHED[-1][0], self.last):
+            raise RuntimeError("illegal memory access")
         BENCHED.append(LAUNCHED.pop())
         return milliseconds(self.last)
 
@@ -282,6 +290,8 @@ def main(arguments: list[str]) -> None:
         name, _, value = argument.partition("=")
         if name == "refuse":
             REFUSED.add(value)
+        elif name == "crash":
+            CRASHING.add(value)
         elif name == "compute":
             ODD.add(value)
         elif name == "break":
@@ -298,7 +308,8 @@ def main(arguments: list[str]) -> None:
         code = kept.read_text() if kept and kept.exists() else code_of()
         if kept:
             kept.write_text(code)
-        run_kernels(code, broken, only, steps)
+        with contextlib.suppress(RuntimeError) if CRASHING else contextlib.nullcontext():
+            run_kernels(code, broken, only, steps)
     told = {"benched": BENCHED, "launched": LAUNCHED, "compiled": COMPILED, "debug": DEBUG}
     print(json.dumps(told))
 

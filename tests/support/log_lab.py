@@ -37,7 +37,7 @@ class Result:
     @property
     def empty(self) -> list[Fault]:
         """Headers without rows."""
-        return [p for p in self.problems if p.what.startswith("no rows follow AUTOTUNE")]
+        return [p for p in self.problems if p.what.startswith("no readable rows follow AUTOTUNE")]
 
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, Result)
@@ -107,3 +107,12 @@ SNIPPETS = st.sampled_from(
 )
 
 LOGLIKE = st.lists(st.one_of(SNIPPETS, st.text(max_size=30)), max_size=40).map("".join)
+
+MM_LOG = """AUTOTUNE mm(64x32, 32x16)
+strides: [32, 1], [16, 1]
+dtypes: torch.float16, torch.float16
+  triton_mm_1 0.0100 ms 100.0% BLOCK_M=16, num_warps=4
+  mm 0.0200 ms 50.0%
+SingleProcess AUTOTUNE benchmarking takes 1.5000 seconds and 0.5000 seconds precompiling for 2 choices
+"""  # noqa: E501
+"""A log of one tuning of two choices."""

@@ -13,15 +13,15 @@ import torch
 
 from backend.inductor.sampling import bytes_at_random_offset
 from backend.inductor.torch import tuning as torch_api
-from backend.model.options import of_values
+from backend.model.options import options_of_values
 from backend.model.problem import Shape, TensorSpec, TuningKey
-from backend.worker.capture import Operands, Question, capture, copied_operands
+from backend.worker.capture import Operands, SelectorCall, capture, copied_operands
 from backend.worker.jobs.verify import ProbeSelector
-from backend.worker.problem import Rebuilt, contiguous, rebuild
+from backend.worker.problem import RebuiltProgram, contiguous, rebuild
 from tests.support.cpu_offers import onednn_takes_bfloat16
 
 _TOLD = {
-    "linear_unary": of_values(
+    "linear_unary": options_of_values(
         "linear_unary", {"attr": "none", "scalars": [], "algorithm": "", "frozen": [1]}
     )
 }
@@ -58,7 +58,7 @@ def _spec(sizes: Shape, strides: Shape | None = None, dtype: str = "torch.float3
     return TensorSpec("cpu", dtype, sizes, strides or contiguous(sizes), 0)
 
 
-def _key(program: Rebuilt) -> TuningKey:
+def _key(program: RebuiltProgram) -> TuningKey:
     """What Inductor asks about: how large a packed weight is, the library decides."""
     asked: list[TuningKey] = []
 
@@ -80,7 +80,7 @@ def _key(program: Rebuilt) -> TuningKey:
     raise AssertionError("Inductor asked nothing")
 
 
-def _results(question: Question, operands: Operands) -> list[torch.Tensor]:
+def _results(question: SelectorCall, operands: Operands) -> list[torch.Tensor]:
     found = []
     for hash, (*_, out) in operands.items():
         out.fill_(-7)

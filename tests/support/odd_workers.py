@@ -27,9 +27,9 @@ from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
 from backend.model.events import TuningStarted
 from backend.model.session import Session
-from backend.processes.supervisor import apart
+from backend.processes.supervisor import supervised
 from backend.wire.jobs import WorkerJob
-from backend.worker.protocol import Answers, await_relay, mark_argument
+from backend.worker.protocol import EventSender, await_relay, mark_argument
 from tests.support.rogue_acts import ACTS
 
 
@@ -67,7 +67,7 @@ def python_that_runs(program: str, folder: Path) -> str:
 
 
 def say(job: dict[str, Any], **event: Any) -> None:
-    Answers(1, job["id"], job["token"])._write(event)
+    EventSender(1, job["id"], job["token"])._write(event)
 
 
 def record() -> Path:
@@ -146,4 +146,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(apart(main))
+    sys.exit(supervised(main))

@@ -14,7 +14,7 @@ from backend.templates.expressions import ChainBuilder, Value
 from backend.templates.fusion import FactorSource, Prologue, place_value
 from backend.templates.operand import DType, Expr, Operand
 from backend.templates.problem import GemmProblem
-from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.rendering import Rendered, render
 from tests.support.template_lab import Kernel, Memory, Run, check_drawn, memory_for
 
 M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
@@ -215,8 +215,7 @@ class Binary:
         return f"skinny-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-{self.case.name}"
 
     def render(self) -> Rendered:
-        render = render_gemm if isinstance(self.config, GemmConfig) else render_skinny
-        return render(self.case.problem(), self.config, self.entry)  # type: ignore[operator]
+        return render(self.case.problem(), self.config, self.entry)
 
 
 _RAGGED = (1, 2, 3, 5, 16, 31, 37, 64, 67, 97)

@@ -10,7 +10,7 @@ from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python
 
 WRITER = """
-import sys, time
+import itertools, os, select, sys, time
 from torch._inductor.codecache import PersistentCache
 class Choice:
     def __init__(self, name):
@@ -26,18 +26,23 @@ def tune(op, inputs):
     cache.lookup(choices, op, inputs, benchmark)
 tune("mm", "[pinned]")
 print("ready", flush=True)
-sys.stdin.readline()
-for i in range(int(sys.argv[2])):
+os.read(0, 1)
+for i in itertools.count(1):
     tune(sys.argv[1], f"[{i}]")
     tune("mm", "[pinned]")
+    if i >= int(sys.argv[2]) and select.select([0], [], [], 0)[0]:
+        break
+print(i)
 """
+"""It begins and stops at a byte of its input, so that others get as far as they need meanwhile."""
 
 KEY = TuningKey("mm", "[pinned]", "highest")
 
 
-def start(layout: Layout, op: str, count: int) -> subprocess.Popen[str]:
+def start(layout: Layout, op: str, least: int) -> subprocess.Popen[str]:
+    """Start a process that tunes `least` problems of an op or more, and prints how many."""
     child = subprocess.Popen(
-        [*warm_python(), "-c", WRITER, op, str(count)],
+        [*warm_python(), "-c", WRITER, op, str(least)],
         env=child_env(layout.root),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -48,6 +53,7 @@ def start(layout: Layout, op: str, count: int) -> subprocess.Popen[str]:
 
 
 def go(child: subprocess.Popen[str]) -> None:
+    """Let it begin, or stop."""
     assert child.stdin is not None
     child.stdin.write("\n")
     child.stdin.flush()

@@ -238,7 +238,7 @@ ACTS: dict[str, Callable[[], object]] = {
 
 HARMLESS = {
     "honest", "dawdles", "leaves_folder", "deletes_folder",
-    "starts_threads", "stops_parent", "forges", "babbles",
+    "starts_threads", "stops_parent", "forges", "babbles", "floods",
     "forges_in_proc", "forks_and_returns", "alarms", "closes_standard",
 }  # fmt: skip
 """Those after which the choice may still be measured: what it did is put back, or of no effect."""

@@ -83,9 +83,9 @@ def main() -> int:
 
     def with_rogues(arguments: Any, answers: Any) -> Any:
         from backend.worker.capture import _Selector
-        from backend.worker.retuning import _Again
+        from backend.worker.retuning import RetuneSelector
 
-        for selector in {_Selector, _Again} - _patched:
+        for selector in {_Selector, RetuneSelector} - _patched:
             selector.__call__ = _also(selector.__call__)
             _patched.add(selector)
         return run(arguments, answers)
@@ -95,6 +95,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from backend.processes.supervisor import apart
+    from backend.processes.supervisor import supervised
 
-    sys.exit(apart(main))
+    sys.exit(supervised(main))

@@ -49,26 +49,26 @@ ALL_SIZES = tuple(SIZES)
 _OF_SESSION = (
     Scene("watch", "3 of 6 timed", "home", sizes=ALL_SIZES, few=True),
     Scene("tie", "Tie: the best two are 1.2 % apart", "j j j j j j j j"),
-    Scene("beaten", "bmm is really 3.1 % faster", "k k k k k"),
+    Scene("beaten", "bmm is 3.1 % faster", "k k k k k"),
     Scene("choices", "✓2", "G tab space space"),
     Scene("compare", "3 choices", "j space c", "escape escape escape", sizes=ALL_SIZES),
     Scene("pin", "out of reach in", "k k k k p", "escape", few=True),
     Scene("tune", "Start  enter", "t", "escape"),
-    Scene("pins", "2026-09-21 14:13  pin", "P", "P"),
-    Scene("jobs", "out of memory", "J j j", "J"),
-    Scene("sources", "following", "S", "S"),
-    Scene("help", "Keys: Everywhere", "question_mark", "escape"),
-    Scene("sessions", "rocm-tui  Sessions", "L", "L"),
-    Scene("trials", "rocm-tui  Trials", "T", "T"),
-    Scene("history", "rocm-tui  History", "H", "escape"),
+    Scene("pins", "2026-09-21 14:13  pin", "3", "3"),
+    Scene("jobs", "out of memory", "4 j j", "4"),
+    Scene("sources", "following", "7", "7"),
+    Scene("help", "Keys: Watch", "question_mark", "escape"),
+    Scene("sessions", "rocm-tui  Sessions", "6", "6"),
+    Scene("trials", "rocm-tui  Trials", "8", "8"),
+    Scene("history", "rocm-tui  History", "i", "escape"),
     Scene("source", "names no source", "o", "escape"),
-    Scene("saved", "saves 207.9", "C"),
-    Scene("ranks", "Ranks or hosts use", "3"),
-    Scene("roofline", "FLOP/byte", "5 j j", "escape", sizes=ALL_SIZES),
+    Scene("saved", "saves 207.9", "5"),
+    Scene("ranks", "Ranks or hosts use", "tab tab"),
+    Scene("roofline", "FLOP/byte", "tab tab j j", "escape", sizes=ALL_SIZES),
 )
 _OF_TABLES = (
-    Scene("tables", "tunableop_results0.csv:11", "home" + 9 * " j", sizes=ALL_SIZES, few=True),
-    Scene("entries", "3 warnings, 3 notes", "E", sizes=ALL_SIZES, few=True),
+    Scene("tables", "tunableop_results0.csv:11", "e home" + 9 * " j", sizes=ALL_SIZES, few=True),
+    Scene("entries", "3 warnings, 3 notes", "9", sizes=ALL_SIZES, few=True),
     Scene("entry", "rounded to", "G k k k enter"),
 )
 SCENES = _OF_SESSION + _OF_TABLES
@@ -93,6 +93,7 @@ async def _visit_tables(folder: Path) -> AsyncIterator[Stop]:
     async with app.run_test(size=SMALL) as pilot:
         app.theme = "rocm-dark"
         try:
+            await complete(pilot, "+16 others: e")  # before that its key shows nothing
             for scene in _OF_TABLES:
                 await pilot.press(*scene.keys.split())
                 yield scene, app, pilot

@@ -21,6 +21,7 @@ from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import KeyBar
 from rocm_tui.tui.widgets.panes import Panes
 
 SIZES = [(80, 24), (200, 60)]
@@ -112,6 +113,11 @@ def screen_text(widget: Widget) -> str:
     views = [widget] if isinstance(widget, LineView) else widget.query(LineView)
     lines = [view.render_line(y).text for view in views for y in range(view.size.height)]
     return "\n".join(lines)
+
+
+def keys_of(app: RocmTui) -> set[str]:
+    """The actions in the line of keys."""
+    return {action for _, _, action in app.screen.query_one("#keys", KeyBar).keys}
 
 
 def all_text(app: RocmTui) -> str:

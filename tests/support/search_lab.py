@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 from backend.measure.trial import verdict_of
 from backend.model.choice import Verdict
-from backend.model.graph import Arm, Trial, TrialArm
+from backend.model.graph import Arm, CompileOption, Trial, TrialArm
 from rocm_tui.search.steps import next_step
 from rocm_tui.search.types import (
     VERSION,
@@ -40,6 +40,11 @@ def subject(number: int, candidates: int = 3, ready: bool = True) -> Subject:
     )
 
 
+def options_subject(*options: CompileOption) -> Subject:
+    candidates = tuple(Candidate(option.label, option.label, "option") for option in options)
+    return Subject("", "", "", "options", candidates=candidates, ready=True, options=options)
+
+
 def search_of(subjects: int = 4, candidates: int = 3) -> Search:
     every = tuple(subject(number, candidates) for number in range(subjects))
     return Search(VERSION, "b3f21aa", Context("text"), every)
@@ -47,7 +52,7 @@ def search_of(subjects: int = 4, candidates: int = 3) -> Search:
 
 def additive(effects: Mapping[str, float]) -> Effect:
     """Each choice adds its own, whatever the others are."""
-    return lambda arm: sum(effects.get(swap.hash, 0.0) for swap in arm)
+    return lambda arm: sum(effects.get(change.identity, 0.0) for change in arm)
 
 
 @dataclass
@@ -71,7 +76,7 @@ class Bench:
 
     def trial(self, step: TrialStep) -> Trial:
         """Raises RuntimeError where a choice breaks the worker."""
-        hashes = {swap.hash for arm in step.arms for swap in arm}
+        hashes = {change.identity for arm in step.arms for change in arm}
         if hashes & self.broken:
             raise RuntimeError("the worker died: SIGSEGV")
         pairs = len(step.arms) - 1
@@ -84,7 +89,7 @@ class Bench:
             bias = self.chance.gauss(0, self.bias)
             value = self.effect(arm) - base + bias + self.chance.gauss(0, self.noise)
             low, high = exp(value - half), exp(value + half)
-            differs = any(swap.hash in self.wrong for swap in arm)
+            differs = any(change.identity in self.wrong for change in arm)
             arms.append(
                 TrialArm(
                     arm,

@@ -13,7 +13,7 @@ from backend.model.session import Session
 from backend.templates.heuristics import gemm_configs
 from backend.templates.operand import Operand
 from backend.templates.problem import GemmProblem, Sizes
-from backend.templates.rendering import render_gemm
+from backend.templates.rendering import render
 from backend.toolchain.target import cpu
 
 SHAPE = Sizes(64, 128, 96)
@@ -30,7 +30,7 @@ def write_session(cache: Path) -> list[Choice]:
     )
     choices = []
     for at, config in enumerate(gemm_configs(problem, cpu(), SHAPE)[:2]):
-        kernel = render_gemm(problem, config, "rocm_gemm")
+        kernel = render(problem, config, "rocm_gemm")
         hash_ = choice_hash(
             "gemm", kernel_hash(kernel.source, "rocm_gemm", str(cpu())), config.description
         )

@@ -17,7 +17,7 @@ from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import takes_boxes
 from backend.templates.operand import DType, Operand
 from backend.templates.problem import Activation, GemmProblem
-from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.rendering import Rendered, render
 from backend.toolchain.target import Target
 from backend.toolchain.targets import DEFAULT_TARGETS
 from tests.support.template_lab import Kernel, Memory, Run, check_drawn, memory_for
@@ -112,10 +112,7 @@ class Binary:
     config: GemmConfig | SkinnyConfig
 
     def render(self) -> Rendered:
-        problem = self.problem_class.problem()
-        if isinstance(self.config, GemmConfig):
-            return render_gemm(problem, self.config, "rt_kernel")
-        return render_skinny(problem, self.config, "rt_kernel")
+        return render(self.problem_class.problem(), self.config, "rt_kernel")
 
     @property
     def name(self) -> str:

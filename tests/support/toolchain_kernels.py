@@ -13,7 +13,7 @@ import torch
 from backend.toolchain import code_cache
 from backend.toolchain.code_cache import Compiled, compile
 from backend.toolchain.target import CompileOptions, Compiler, Target, cpu
-from backend.toolchain.targets import find
+from backend.toolchain.targets import find_compiler
 
 KERNELS = Path(__file__).parent / "kernels"
 NO_WORKSPACE = (None, None, None)
@@ -57,4 +57,4 @@ def call(lib: code_cache.Library, entry: str, *arguments: Any) -> int:
 
 
 def available(target: Target) -> bool:
-    return isinstance(find(target), Compiler)
+    return isinstance(find_compiler(target), Compiler)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ def teach_bfloat16() -> None:
 
 
 def run(case: Case, folder: Path) -> Numbers:
+    def launch(*arguments: Any) -> None:
+        choice = case.choice
+        load_module(write_module(choice, folder), choice.source).launch(*arguments)
+
+    return compare(case, launch)
+
+
+def compare(case: Case, launch: Callable[..., None]) -> Numbers:
+    """Compare what `launch`, which is called as a choice's module is, writes with float64."""
     import torch
 
     choice, problem = case.choice, case.problem
@@ -83,7 +93,7 @@ def run(case: Case, folder: Path) -> Numbers:
         fill = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
         arguments.append(torch.full((count // (dtype.itemsize // 4),), fill, dtype=dtype))
     sizes = [case.sizes[str(symbol)] for symbol in choice.sizes]
-    load_module(write_module(choice, folder), choice.source).launch(*arguments, *sizes)
+    launch(*arguments, *sizes)
 
     product, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     if problem.acc == "int32":

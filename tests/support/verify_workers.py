@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from backend.processes.supervisor import apart
+from backend.processes.supervisor import supervised
 from tests.support.odd_workers import python_that_runs, say
 
 
@@ -64,4 +64,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(apart(main))
+    sys.exit(supervised(main))

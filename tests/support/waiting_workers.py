@@ -26,9 +26,9 @@ from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk.layout import Layout, cache_dir
 from backend.pins.holders import pinned_choices
 from backend.processes import tree
-from backend.processes.supervisor import apart
+from backend.processes.supervisor import supervised
 from backend.wire.jobs import TuneJob
-from backend.worker.protocol import Answers
+from backend.worker.protocol import EventSender
 from tests.support.odd_workers import python_that_runs
 
 SYSTEM = "0" * 64
@@ -119,11 +119,11 @@ def main() -> int:
     folder = Path(sys.argv[1])
     for line in sys.stdin:
         job = json.loads(line)
-        answers = Answers(1, job["id"], job["token"])
+        answers = EventSender(1, job["id"], job["token"])
         is_tune = job["job"] == "tune"
         answers.result(_tune(job, folder) if is_tune else _environment(folder))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(apart(main))
+    sys.exit(supervised(main))

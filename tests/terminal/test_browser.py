@@ -69,7 +69,7 @@ def test_a_log_is_drawn_and_a_key_works(browser: Any, served: Served) -> None:
     page.wait_for_selector(".textual-terminal.-connected")
     before = painted(page, b"")
     page.keyboard.press("?")
-    seen.wait_for("Keys: Lists")
+    seen.wait_for("Keys: Watch")
     painted(page, before)  # it is, and not only sent
     page.reload()
     seen.bytes = b""

@@ -28,9 +28,9 @@ def test_only_the_themes_own_colours_reach_a_terminal_of_256(
     command = [*WATCH, "--cache-dir", str(tmp_path), str(tmp_path)]
     with Terminal(command, (80, 24), env) as terminal:
         terminal.wait_for("8192×8192×8192")
-        terminal.press("C")
-        terminal.wait_for("Tuning saves")
         terminal.press("5")
+        terminal.wait_for("Tuning saves")
+        terminal.press("BTab")
         terminal.wait_for("FLOP/byte")
         sent = terminal.screen(colours=True)
     assert "8;2;" not in sent

@@ -46,7 +46,7 @@ def test_eight_idle_gpus_cost_next_to_nothing(tmp_path: Path) -> None:
         (*command, "--cache-dir", str(tmp_path)), env={"PYTHONPATH": str(ROOT)}
     ) as terminal:
         terminal.wait_for("mm")
-        terminal.press("D")
+        terminal.press("d")
         terminal.wait_for("2.0/192G")
         program = psutil.Process(terminal.pid)
         still(program)
@@ -59,5 +59,5 @@ def test_eight_idle_gpus_cost_next_to_nothing(tmp_path: Path) -> None:
         assert "7  ──────   0%  2.0/192G" in terminal.screen()
         found[7].work(100)
         terminal.wait_for("7  ━━━━━━ 100%  102/192G")
-        terminal.press("D")
+        terminal.press("d")
         terminal.wait_until(lambda: "192G" not in terminal.screen(), "the strip goes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -56,12 +57,13 @@ def child(tmp_path: Path, terminal: Terminal) -> int:
 
 def test_output_search_exit_code(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path), (80, 24)) as terminal:
-        terminal.wait_for("exit code 3")
-        terminal.press("O")  # below
-        terminal.wait_for("O all of it")
+        terminal.wait_for("program: exit code 3")
+        terminal.press("0")  # below
+        terminal.wait_for("0 full screen")
         terminal.wait_for("end of it", "No tuning yet.")
-        terminal.press("O")
-        terminal.wait_for("All of it:")
+        assert "rocm-tui: " not in terminal.screen()
+        terminal.press("0")
+        terminal.wait_for("Complete output:")
         screen = terminal.wait_for("end of it", "line 299 red [bold]x[/]")
         assert "bar" not in screen
         assert terminal.title != "OWNED"
@@ -83,6 +85,19 @@ def test_output_search_exit_code(tmp_path: Path) -> None:
     assert b"\rbar 299\rline 299 \x1b[31mred" in kept and b"\x1b[2Jend of it\n" in kept
 
 
+@pytest.mark.parametrize(
+    "writes", ["printf 'half a line'", "printf 'half a line' >&2", "printf '%80s' wide", "echo all"]
+)
+def test_closing_lines_begin_a_line_of_their_own(tmp_path: Path, writes: str) -> None:
+    run = shlex.join([sys.executable, "-m", "rocm_tui", "run", "--cache-dir", str(tmp_path / "c")])
+    words = f"{run} -- sh -c {shlex.quote(writes)}; sleep 600"
+    with Terminal(["sh", "-c", words], (80, 24)) as terminal:
+        terminal.wait_for("next: ")
+        first, second, *_ = terminal.screen().splitlines()
+    assert first.split()[0] in ("half", "wide", "all") and "rocm-tui" not in first
+    assert second.startswith("rocm-tui: nothing was recorded")
+
+
 def test_leaving_asks_what_becomes_of_the_program(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
         pid = child(tmp_path, terminal)
@@ -101,8 +116,8 @@ def test_leaving_asks_what_becomes_of_the_program(tmp_path: Path) -> None:
 def test_the_program_gets_its_ctrl_c_by_x(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
         pid = child(tmp_path, terminal)
-        terminal.press("O", "O")
-        terminal.wait_for("All of it:")
+        terminal.press("0", "0")
+        terminal.wait_for("Complete output:")
         terminal.press("x")
         terminal.wait_for("It gets a Ctrl-C")
         terminal.press("Enter")
@@ -173,8 +188,8 @@ def test_a_real_compile_and_its_rows(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     words = ["--max-autotune", "--cache-dir", str(cache), "--", sys.executable, str(program)]
     with Terminal([*WATCH, *words], (100, 30), child_env(cache)) as terminal:
-        terminal.wait_for("program running (O)")
+        terminal.wait_for("program running (0)")
         terminal.wait_for("4×32×96×64")
         terminal.wait_for("exit code 0")
-        terminal.press("O", "O")
+        terminal.press("0", "0")
         terminal.wait_for("AUTOTUNE bmm")

@@ -78,11 +78,11 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path: Path) -> None:
             if keys in (("S",), ("Escape",)):  # help goes back to the screen it is asked on
                 terminal.wait_for("PROBLEMS", gone=keys == ("Escape",))
             terminal.wait_until(lambda: terminal.status is None, "it goes on")
-        terminal.wait_for("Everywhere")
+        terminal.wait_for("Keys: Watch")
         assert terminal.title != "OWNED"
         assert "evil" not in terminal.buffers()
         terminal.press("Escape")
-        terminal.wait_for("Everywhere", gone=True)
+        terminal.wait_for("Keys: Watch", gone=True)
         terminal.press("h")
         terminal.press("j")
         terminal.wait_for("[bold]x[/][@click=app.quit]k[/]")
@@ -183,11 +183,11 @@ def test_pin_with_confirmation(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path)) as terminal:
         terminal.wait_for("16×64×64")
         terminal.press("Tab", "j", "p")
-        terminal.wait_for("1 rival is raised out of reach")
+        terminal.wait_for("1 rival's time is raised out of reach")
         terminal.press(*"hot", "Enter")
         terminal.wait_for("● #2")
         assert raised_numbers(cache)
-        terminal.press("P")
+        terminal.press("3")
         terminal.wait_for("● active")
         terminal.press("q")
         terminal.wait_for("● active", gone=True)
@@ -209,9 +209,9 @@ def test_a_pipe_is_a_source_and_the_keys_still_work(tmp_path: Path) -> None:
     with Terminal(["bash", "-c", f"(cat {log}; sleep 600) | {command}"]) as terminal:
         terminal.wait_for("16×64×64")
         terminal.press("?")
-        terminal.wait_for("Everywhere")
+        terminal.wait_for("Keys: Watch")
         terminal.press("q")
-        terminal.wait_for("Everywhere", gone=True)
+        terminal.wait_for("Keys: Watch", gone=True)
 
 
 def test_a_stalled_terminal_stops_no_thread_and_no_signal(tmp_path: Path) -> None:

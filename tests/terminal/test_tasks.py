@@ -12,7 +12,11 @@ from tests.tasks import MOST_KEYS, TASKS, Task, count, run
 pytestmark = needs_tmux
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.question)
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(task, marks=[pytest.mark.torch] * task.demo) for task in TASKS],
+    ids=[task.question for task in TASKS],
+)
 def test_task(task: Task, tmp_path: Path) -> None:
     assert count(task) <= MOST_KEYS
     run(task, tmp_path)

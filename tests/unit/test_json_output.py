@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
 from importlib import import_module
 from math import inf, nan
 from pathlib import Path
@@ -16,19 +16,13 @@ import pytest
 from msgspec import UNSET, UnsetType, field
 
 from rocm_tui import cli
-from rocm_tui.json_output import JsonObject, builtins_of, encode, fill
-
-
-def types_below(kind: type[JsonObject]) -> Iterator[type[JsonObject]]:
-    for below in kind.__subclasses__():
-        yield below
-        yield from types_below(below)
+from rocm_tui.json_output import JsonObject, builtins_of, encode, fill, kinds_below
 
 
 def test_every_type_has_a_schema_and_a_name_of_its_own() -> None:
     for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
         import_module(module.name)
-    kinds = [kind for kind in types_below(JsonObject) if kind.__module__.startswith("rocm_tui.")]
+    kinds = [kind for kind in kinds_below(JsonObject) if kind.__module__.startswith("rocm_tui.")]
     for kind in kinds:
         assert msgspec.json.schema(kind)["$defs"][kind.__name__]["type"] == "object"
     assert len(kinds) > 80 and Counter(kind.__name__ for kind in kinds).most_common(1)[0][1] == 1
@@ -73,3 +67,20 @@ def test_it_is_strict_ascii_json() -> None:
         }
     )
     assert "\n" in encode(value, indent=2)
+
+
+class ManyJson(JsonObject):
+    planted: list[PlantedJson]
+    more: int | UnsetType = UNSET
+
+
+def test_a_long_document_takes_no_more_memory_than_three_of_its_text() -> None:
+    many = ManyJson([PlantedJson(f"{at:0100}", 1.0, "x") for at in range(20_000)])
+    tracemalloc.start()
+    try:
+        text = encode(many)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert json.loads(text) == builtins_of(many)
+    assert peak < 3 * len(text)

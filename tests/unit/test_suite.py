@@ -116,6 +116,17 @@ def test_make_test_reports_pytest_own_exit_code() -> None:
     assert not {"||", ";", "--lf", "--reruns"} & set(done.stdout.splitlines()[-1].split())
 
 
+def test_make_demo_says_what_it_installs_and_how_long_that_takes(tmp_path: Path) -> None:
+    command = ["make", "-n", "--no-print-directory", "demo", f"VENV={tmp_path / 'venv'}"]
+    env = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    lines = [line.partition("echo ")[2] for line in done.stdout.splitlines() if "echo " in line]
+    steps = [line for line in lines if " of 3: " in line]
+    assert ["seconds" in steps[0], "minutes" in steps[-2], "minute" in steps[-1]] == [True] * 3
+    before, _, after = done.stdout.partition("pip install torch")
+    assert "installing torch==" in before and "-m pip install -q -e ." in after
+
+
 @pytest.mark.parametrize(("user", "error"), [("1000", "missing packages"), ("0", "cannot install")])
 def test_ci_names_the_tools_that_it_cannot_install(tmp_path: Path, user: str, error: str) -> None:
     programs = {"id": f"echo {user}", "apt-get": "echo 'E: no network' >&2; exit 100"}
@@ -212,7 +223,7 @@ def test_only_executable_lines_are_mutated() -> None:
 def test_each_kind_of_fault_is_made() -> None:
     source = (
         b"with lock:\n call(a, b)\nx = [i for i in y if i and z]\nn = 1 + x\ndef f() -> str:\n"
-        b" return s if True else t\nraise E\nwhile c: pass\n"
+        b" return s if True else t\nraise E\nwhile c: pass\nm = min(a, b)\n"
     )
     found = [mutation for line in mutations_by_line(source).values() for mutation in line]
     assert {mutation.kind for mutation in found} == {
@@ -221,6 +232,7 @@ def test_each_kind_of_fault_is_made() -> None:
     }  # fmt: skip
     texts = {mutation.apply(source).decode() for mutation in found}
     assert any("call(b, a)" in text for text in texts)
+    assert not any("min(b, a)" in text for text in texts), "the same program"
     assert any("if ((i))]" in text for text in texts) and any('return ""' in text for text in texts)
 
 

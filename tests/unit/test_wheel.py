@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import select
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
+import termios
+import time
 import zipfile
 from pathlib import Path
 
@@ -39,6 +46,7 @@ def test_every_file_of_the_packages_is_in_it(wheel: Path) -> None:
     }
     names = set(zipfile.ZipFile(wheel).namelist())
     assert there - names == set()
+    assert "rocm_tui_entry.py" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "tools"))]
 
@@ -67,6 +75,29 @@ def test_it_runs_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
 
     assert out(str(python), "-c", where) == "True\n"
     assert out(str(tool), "--version").startswith("rocm-tui ")
+    ours = f"import sys, torch; print(sys.modules['backend'].__file__.startswith({site!r}))"
+    assert out("env", "ROCM_TUI_TEMPLATES=1", str(python), "-c", ours) == "True\n"
     (tmp_path / "train.log").write_text(BMM)
     (tuning,) = json.loads(out(str(tool), "ls", "--json", "train.log"))["tunings"]
     assert tuning["op"] == "bmm"
+    screen = _screen([str(tool), "watch", "train.log"], tmp_path, environment)
+    assert "8×128×192×256" in screen and "Traceback" not in screen
+
+
+def _screen(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """Return what the screen has drawn when it shows the tuning, and end it."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    env = environment | {"TERM": "xterm-256color"}
+    process = subprocess.Popen(command, cwd=folder, env=env, start_new_session=True, **ends)
+    os.close(theirs)
+    shown = b""
+    until = time.monotonic() + 60
+    while b"8\xc3\x97128" not in shown and time.monotonic() < until:
+        if select.select([ours], [], [], 1)[0]:
+            shown += os.read(ours, 65536)
+    process.terminate()
+    process.wait(30)
+    os.close(ours)
+    return shown.decode(errors="replace")

@@ -1,1 +1,1 @@
-"""Running one choice: its tensors, its time, whether it is right, the process that may crash."""
+"""Running one choice: its tensors, its time, its correctness, and the process that may crash."""

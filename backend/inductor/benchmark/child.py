@@ -1,7 +1,6 @@
-"""The other end of `process`: benchmarks what it is sent until the pipe closes.
+"""The other end of `process`: benchmarks the requests that it receives until the pipe closes.
 
-What goes over the pipe is pickled. Both ends are one program's own processes, and nobody else
-holds the pipe.
+Messages are pickled. Both ends are processes of one program, and no other process has the pipe.
 """
 
 from __future__ import annotations
@@ -11,37 +10,37 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from backend.processes.supervisor import apart
+from backend.processes.supervisor import supervised
 
 KEPT_SECONDS = 10.0
-"""So long after a choice the inputs of its tuning are kept for the next one."""
+"""Seconds after a choice for which the inputs of its tuning are kept for the next one."""
 IDLE_SECONDS = 300.0
-"""On a GPU an idle process keeps memory that the program may need."""
+"""Seconds; on a GPU an idle process keeps memory that the program may need."""
 
 FORGET = "forget"
-"""What is sent at the end of a tuning; there is no answer to it."""
+"""The message at the end of a tuning; it gets no answer."""
 
 
 def main(handle: int) -> None:
-    """A supervisor ends whatever a choice leaves behind, and ends as this process does."""
-    sys.exit(apart(lambda: _serve(handle)))
+    """Serve under a supervisor, which ends leftovers of choices and exits like this process."""
+    sys.exit(supervised(lambda: _serve(handle)))
 
 
 def _serve(handle: int) -> int:
     pipe = Connection(handle)
-    os.dup2(2, 1)  # what a kernel prints is no output of the program
+    os.dup2(2, 1)  # keep a kernel's output out of the program's
 
     # torch, before the first clock; and not before the supervisor has forked.
-    from backend.inductor.benchmark.request import answer, forget
+    from backend.inductor.benchmark.request import answer, forget_tuning
 
     pipe.send("ready")
-    while _comes(pipe, forget):
+    while _comes(pipe, forget_tuning):
         try:
             request = pipe.recv()
         except EOFError:
             return 0
         if request == FORGET:
-            forget()
+            forget_tuning()
             continue
         said = answer(request)
         pipe.send(said.value)
@@ -51,7 +50,7 @@ def _serve(handle: int) -> int:
 
 
 def _comes(pipe: Connection, forget: Callable[[], None]) -> bool:
-    """Whether there is something to read, before it was idle for too long."""
+    """Return whether there is something to read, before the process has been idle too long."""
     if pipe.poll(KEPT_SECONDS):
         return True
     forget()

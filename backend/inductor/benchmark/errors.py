@@ -1,25 +1,9 @@
 """Why a choice of ours cannot be used, and whether that is the fault of its kernel.
 
-Only a kernel's own fault is kept beside the times of its rivals. Whatever else may be gone in the
-next process, which tries again.
+Only a kernel's own fault is stored beside the times of its rivals. Other errors may not recur in
+the next process, which tries again.
 
-Inductor sets a choice aside for a RuntimeError alone:
-
-ChoiceError             one choice cannot be used
-├── OwnFault                its kernel's own fault: it would fail again
-│   ├── CompileFailed           the compiler said no
-│   ├── WrongResult             it computes other numbers than ATen
-│   ├── EntryFailed             its entry returned an error code
-│   └── Crashed                 it ended one fresh process after the other, or their device
-├── NotCompiled             there is no compiler, or it was stopped
-├── TimedOut                it did not end in time
-├── OutOfMemory             there was no memory for its tensors
-├── NotStarted              the process that benchmarks does not come up
-└── ProcessLost             it is gone
-    ├── Killed                  by somebody else
-    └── DeviceLost              its device does nothing more in it
-        └── NoDevice                or did nothing from the beginning
-ErrorFromChoice         any of them, with the choice and its inputs
+Inductor skips a choice only for a RuntimeError, which all of these are.
 """
 
 from __future__ import annotations
@@ -46,15 +30,15 @@ class ChoiceError(RuntimeError):
 
 
 class OwnFault(ChoiceError):
-    """It would fail wherever it is tried again."""
+    """The choice would fail wherever it is tried again."""
 
 
 class CompileFailed(OwnFault):
-    """The compiler that is here said no."""
+    """The installed compiler rejected it."""
 
 
 class WrongResult(OwnFault):
-    """It does not compute what ATen computes."""
+    """It computes other results than ATen."""
 
 
 class EntryFailed(OwnFault):
@@ -62,15 +46,15 @@ class EntryFailed(OwnFault):
 
 
 class Crashed(OwnFault):
-    """It ended the process that ran nothing else, again and again."""
+    """It repeatedly ended a process that ran nothing else."""
 
 
 class NotCompiled(ChoiceError):
-    """No compiler had its say."""
+    """No compiler finished."""
 
 
 class TimedOut(ChoiceError):
-    """It was stopped."""
+    """It exceeded its time."""
 
 
 class OutOfMemory(ChoiceError):
@@ -78,19 +62,19 @@ class OutOfMemory(ChoiceError):
 
 
 class ProcessLost(ChoiceError):
-    """The process that ran it has ended; `own` if that may be its doing."""
+    """The process that ran it has ended; `own` if the choice may be the cause."""
 
     own = True
 
 
 class Killed(ProcessLost):
-    """Somebody else ended the process, or the system did where memory ran out."""
+    """Somebody else ended the process, or the system did because memory ran out."""
 
     own = False
 
 
 class DeviceLost(ProcessLost):
-    """After it, or what ran before it, the process can do nothing more on its device."""
+    """After this choice, or an earlier one, the process can do nothing more on its device."""
 
 
 class NoDevice(DeviceLost):
@@ -100,14 +84,14 @@ class NoDevice(DeviceLost):
 
 
 class NotStarted(ChoiceError):
-    """The process that benchmarks does not come up."""
+    """The benchmark process does not start."""
 
 
 class ErrorFromChoice(RuntimeError):
-    """What happened, to which choice, on which inputs; `choice` is the caller."""
+    """The error, the choice and its inputs; `choice` is the caller."""
 
     intended = True
-    """An answer to torch, no failure of the hooks (see `guard.beside`)."""
+    """An answer to torch, not a failure of the hooks (see `guard.beside`)."""
 
     def __init__(self, cause: object, choice: Any, inputs: str) -> None:
         config = f" ({choice.description})" if choice.description else ""
@@ -116,7 +100,7 @@ class ErrorFromChoice(RuntimeError):
 
 
 def is_own_fault(error: BaseException) -> bool:
-    """Whether what a choice raised, or what that was raised for, is the fault of its kernel."""
+    """Return whether an error of a choice, or one of its causes, is the fault of its kernel."""
     return any(isinstance(cause, OwnFault) for cause in _causes(error))
 
 
@@ -130,7 +114,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def choice_error(error: Exception) -> ChoiceError:
-    """Whatever a choice raised while it was compiled or run."""
+    """Convert any error that a choice raised while it was compiled or run."""
     if isinstance(error, ChoiceError):
         return error
     if _is_out_of_memory(error):
@@ -139,10 +123,10 @@ def choice_error(error: Exception) -> ChoiceError:
         return EntryFailed(describe(error))
     if isinstance(error, (TritonCompileError, SyntaxError)):
         return CompileFailed(str(error))
-    if isinstance(error, TritonError):  # it is not there, or the interpreter is on
+    if isinstance(error, TritonError):  # Triton is missing, or the interpreter is on
         return NotCompiled(str(error))
     if isinstance(error, ToolchainError):
-        return CompileFailed(str(error)) if _said_no(error) else NotCompiled(str(error))
+        return CompileFailed(str(error)) if _rejected(error) else NotCompiled(str(error))
     return ChoiceError(describe(error))
 
 
@@ -162,10 +146,10 @@ def _is_out_of_memory(error: Exception) -> bool:
 _STARVED = re.compile(
     r"\bKilled\b|out of memory|cannot allocate memory|No space left|exit status -\d", re.IGNORECASE
 )
-"""What a compiler says, or is said of one, that was not let finish."""
+"""Messages of, or about, a compiler that could not finish."""
 
 
-def _said_no(error: ToolchainError) -> bool:
+def _rejected(error: ToolchainError) -> bool:
     if not isinstance(error, CompileError) or isinstance(error, CompileTimeoutError):
         return False
     return not any(_STARVED.search(line) for line in error.errors)

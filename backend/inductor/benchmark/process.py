@@ -1,11 +1,10 @@
-"""A process for each device that benchmarks for us and may crash or hang: then its choice has
-failed, nothing else.
+"""A benchmark process for each device, which may crash or hang: then only its choice has failed.
 
-One is started when first needed, serves one choice after the other, and is started again after it
-was lost. It ends with us, however we end, and by itself when it was idle for long.
+A process is started when first needed, serves one choice after the other, and is restarted after it
+was lost. It ends with us, however we end, and when it has been idle for long.
 
-A kernel may damage what runs after it. So one after which the process or its device was lost is run
-again where nothing has run before, and is to blame only if that is lost too, twice.
+A kernel may damage what runs after it. So if the process or its device is lost, the choice is run
+again in a fresh process, and is blamed only if that is also lost, twice.
 """
 
 from __future__ import annotations
@@ -36,32 +35,32 @@ from backend.inductor.benchmark.errors import (
     choice_error,
 )
 from backend.inductor.benchmark.request import forget_problem
-from backend.inductor.benchmark.tensors import Computed, OnGiven, packed, unpacked
+from backend.inductor.benchmark.tensors import ComputeRequest, ComputeResult, packed, unpacked
 from backend.processes import supervisor, tree
 
 SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
-"""The variable: how long one choice may take, checks included; 0 benchmarks in this process."""
+"""The environment variable for the seconds of one choice; 0 benchmarks in this process."""
 
 DEFAULT_SECONDS = 60.0
 MOST_SECONDS = 86400.0
-"""Who wants no end gets a day."""
+"""The limit if none is wanted: a day."""
 
 START_SECONDS = 300.0
-"""torch is imported meanwhile, maybe from a slow disk."""
+"""Seconds to start, which includes importing torch, maybe from a slow disk."""
 STARTS = 2
-"""So often it is tried in vain; then nothing more is benchmarked on the device."""
+"""Failed starts after which nothing more is benchmarked on the device."""
 
 _NOT_STARTED = "the process that benchmarks does not start"
 _SERVE = "from backend.inductor.benchmark.child import main; main(int(sys.argv[2]))"
 
 
 TRIALS = 2
-"""Fresh processes that a choice must end to be blamed for it."""
+"""Fresh processes that a choice must end to be blamed."""
 
 
 def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = None) -> float:
-    """Milliseconds of `request.benchmark()`, run in the process of its device; `out`, if there is
-    one, gets what it makes of `inputs`. Raises ChoiceError."""
+    """Return the milliseconds of `request.benchmark()`, run in the process of its device; `out`, if
+    given, receives the result for `inputs`. Raises ChoiceError."""
     seconds = allowed_seconds()
     if seconds == 0:
         try:
@@ -71,21 +70,21 @@ def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = 
     bench = bench_of(str(request.device))
     if out is None:
         return float(bench.run(request, seconds))
-    answer: Computed = bench.run(OnGiven(request, tuple(map(packed, inputs))), seconds)
+    answer: ComputeResult = bench.run(ComputeRequest(request, tuple(map(packed, inputs))), seconds)
     out.copy_(unpacked(answer.output))
     return answer.milliseconds
 
 
-def forget() -> None:
-    """A tuning is over: let no process keep its tensors. One that serves another tuning of this
-    program finds out by itself."""
+def forget_tuning() -> None:
+    """Release the tensors of a finished tuning in each process. One that serves another tuning of
+    this program recreates them."""
     forget_problem()
     for bench in tuple(_benches.values()):
         bench.forget()
 
 
 def allowed_seconds(env: Mapping[str, str] = os.environ) -> float:
-    """What `SECONDS` says, if it is a number that makes sense."""
+    """Return the value of `SECONDS`, if it is a sensible number."""
     try:
         seconds = float(env.get(SECONDS, DEFAULT_SECONDS))
     except ValueError:
@@ -94,7 +93,7 @@ def allowed_seconds(env: Mapping[str, str] = os.environ) -> float:
 
 
 class _Idle(ProcessLost):
-    """The process ended as it does when nobody needs it."""
+    """The process ended because it was idle."""
 
 
 class BenchmarkProcess:
@@ -106,12 +105,12 @@ class BenchmarkProcess:
         self._pipe = ours
         self._process = subprocess.Popen(
             child_python.command(_SERVE, str(theirs.fileno())),
-            env=child_python.environment(),
+            env=child_python.child_environment(),
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # ctrl-C is for the program; we end this one ourselves
+            start_new_session=True,  # Ctrl-C is for the program; we end this process ourselves
         )
-        supervisor.spare(self._process.pid)  # it serves the choices to come
+        supervisor.spare(self._process.pid)  # it serves later choices
         theirs.close()
         self._ready = False
         self.fresh = True
@@ -119,9 +118,9 @@ class BenchmarkProcess:
     def alive(self) -> bool:
         return self.pid == os.getpid() and self._process.poll() is None
 
-    def run(self, request: Any, seconds: float) -> float | Computed:
-        """What `request.benchmark()` says. Raises NotStarted, ProcessLost, TimedOut, or a
-        ChoiceError with what the process said."""
+    def run(self, request: Any, seconds: float) -> float | ComputeResult:
+        """Return the result of `request.benchmark()`. Raises NotStarted, ProcessLost, TimedOut, or
+        the process's ChoiceError."""
         if not self._ready:
             self._wait_until_ready()
         try:
@@ -136,22 +135,22 @@ class BenchmarkProcess:
         except (EOFError, OSError) as error:
             how = self._how_it_ended()
             raise _lost_as(self._process.returncode)(f"crashed: {how}") from error
-        except Exception as error:  # no answer of ours, so nothing can be told of what it is
+        except Exception as error:  # not an answer of ours, so its content is unknown
             self.close()
             raise ProcessLost("crashed: it wrote into the pipe of its process") from error
         if isinstance(answer, DeviceLost):
             self.close()
-        if isinstance(answer, (float, Computed)):
+        if isinstance(answer, (float, ComputeResult)):
             return answer
         raise answer if isinstance(answer, ChoiceError) else ChoiceError(str(answer))
 
     def forget(self) -> None:
-        """Let it give back the memory of its last tuning; nothing where it is gone."""
+        """Make the process release the memory of its last tuning; does nothing if it is gone."""
         with contextlib.suppress(OSError):
             self._pipe.send(FORGET)
 
     def _received(self, seconds: float) -> object:
-        """What a kernel wrote there may say that gigabytes follow, for which we do not wait."""
+        """Receive an answer in time: a kernel may have corrupted the pipe to announce gigabytes."""
         late = threading.Timer(seconds, self._end)
         late.start()
         try:
@@ -160,7 +159,7 @@ class BenchmarkProcess:
             late.cancel()
 
     def _wait_until_ready(self) -> None:
-        # Importing torch is no part of a choice's time.
+        # Importing torch does not count as a choice's time.
         try:
             if not self._pipe.poll(START_SECONDS):
                 self.close()
@@ -171,7 +170,7 @@ class BenchmarkProcess:
         self._ready = True
 
     def close(self) -> None:
-        """Kill it if it lives, and forget it."""
+        """Kill the process if it lives, and forget it."""
         if self.pid != os.getpid():
             return
         self._end()
@@ -180,8 +179,8 @@ class BenchmarkProcess:
         supervisor.spare(self._process.pid, False)
 
     def _end(self) -> None:
-        """With all that it started."""
-        if self._process.poll() is None:  # else the number may be another process's by now
+        """End the process with all that it started."""
+        if self._process.poll() is None:  # otherwise the pid may have been reused
             tree.sweep(self._process.pid)
             self._process.kill()
 
@@ -201,25 +200,25 @@ class BenchmarkProcess:
 
 
 def _lost_as(code: int | None) -> type[ProcessLost]:
-    """By how it ended. Memory that runs out ends it by SIGKILL, and so do people."""
+    """Return the error for an exit code. Out of memory ends a process by SIGKILL, as do people."""
     if code == 0:
         return _Idle
     return Killed if code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP) else ProcessLost
 
 
 class DeviceBench:
-    """The process of one device, started again where it was lost; one choice at a time."""
+    """The process of one device, restarted if lost; one choice at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: BenchmarkProcess | None = None
         self._vain = 0
-        """Starts one after the other that failed."""
+        """Consecutive failed starts."""
 
     def run(self, request: Any, seconds: float) -> Any:
-        """See `BenchmarkProcess.run`; raises Crashed instead of ProcessLost where the choice is to
-        blame. One that was lost late is not tried again: it would take several times as long as a
-        choice may."""
+        """See `BenchmarkProcess.run`; raises Crashed instead of ProcessLost if the choice is to
+        blame. A choice that was lost late is not tried again, which would take several times its
+        limit."""
         with self._lock:
             end, trials = time.monotonic() + seconds, 0
             while True:
@@ -232,7 +231,7 @@ class DeviceBench:
                     return process.run(request, seconds)
                 except ProcessLost as error:
                     if isinstance(error, _Idle) and not trials:
-                        continue  # it ended by itself while we were about to ask
+                        continue  # it ended, being idle, just before the request
                     if trials == TRIALS and error.own:
                         raise Crashed(str(error)) from error
                     if trials == TRIALS or time.monotonic() > end:
@@ -262,7 +261,7 @@ class DeviceBench:
 
 
 _benches: dict[str, DeviceBench] = {}
-"""By device: those of several devices run side by side."""
+"""By device: those of several devices run in parallel."""
 _lock = threading.Lock()
 
 

@@ -1,7 +1,7 @@
-"""Timing one choice, in this process or in another one: what is needed travels with the request.
+"""Timing one choice, in this process or in another one: the request contains all that is needed.
 
-A kernel's launch goes to the device that is current in its thread, wherever its tensors are
-(`BenchmarkDevice`). The process that benchmarks answers a request with `answer`.
+A kernel's launch goes to the current device of its thread, wherever its tensors are
+(`BenchmarkDevice`). The benchmark process answers a request with `answer`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import pickle
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -36,7 +37,7 @@ from backend.inductor.benchmark.errors import (
     choice_error,
 )
 from backend.inductor.benchmark.tensors import (
-    Computed,
+    ComputeResult,
     Expected,
     Reference,
     TensorPlan,
@@ -60,7 +61,7 @@ from backend.toolchain.target import CompileOptions, parse_target
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkDevice:
-    """A device that choices run on: the CPU, or one of `torch.cuda`, as ROCm's are called too."""
+    """A device that choices run on: the CPU, or one of `torch.cuda`, which includes ROCm's."""
 
     device: torch.device
 
@@ -69,35 +70,35 @@ class BenchmarkDevice:
         return bool(self.device.type == "cuda")
 
     def current(self) -> AbstractContextManager[object]:
-        """A block in which it is the current one."""
+        """Return a context in which it is the current device."""
         block: AbstractContextManager[object] = contextlib.nullcontext()
         return torch.cuda.device(self.device) if self._gpu else block
 
     def stream(self) -> int | None:
-        """The address of the stream that work is queued on; None where there is none."""
+        """Return the address of the stream that work is queued on, or None."""
         return int(torch.cuda.current_stream(self.device).cuda_stream) if self._gpu else None
 
     def wait(self) -> None:
-        """Return when nothing is left to do. Raises what went wrong there."""
+        """Wait until no work is left. Raises its errors."""
         if self._gpu:
             torch.cuda.synchronize(self.device)
 
-    def time(self, run: Callable[[], object]) -> float:
-        """Milliseconds of one call, measured as Inductor does."""
-        return benchmarks.time_gpu(run) if self._gpu else benchmarks.time_cpu(run)
+    def time(self, run: Callable[[], object], *, profiler: bool = False) -> float:
+        """Return the milliseconds of one call, measured as Inductor does."""
+        return benchmarks.milliseconds(run, gpu=self._gpu, profiler=profiler)
 
     def trouble(self) -> str:
-        """Why it does nothing in this process: it cannot be had, or after an error that a process
-        cannot get over; empty where it works."""
+        """Return why the device does nothing in this process: it is unavailable, or had an error
+        that a process cannot recover from; empty if it works."""
         try:
             self.wait()
-        except Exception as error:  # torch asserts that it was built for one
+        except Exception as error:  # torch asserts that it was built for a GPU
             return describe(error)
         return ""
 
 
 class Spec:
-    """A kernel to compile and load. `toolchain` names what compiles it."""
+    """A kernel to compile and load. `toolchain` identifies its compiler."""
 
     __slots__ = ()
     source: str
@@ -107,11 +108,11 @@ class Spec:
 
     @property
     def hash_key(self) -> str:
-        """The same wherever the same source is compiled for the same target."""
+        """Return a hash that is the same wherever a source is compiled for the same target."""
         return kernel_hash(self.source, self.entry, self.target)
 
     def load(self) -> Any:
-        """Compile it or take it from a cache, and return what starts it. Raises ChoiceError."""
+        """Compile it or load it from a cache; return a function to start it. Raises ChoiceError."""
         raise_known_failure(self)
         try:
             return self._load()
@@ -126,8 +127,8 @@ _failed: dict[Spec, tuple[type[ChoiceError], str]] = {}
 
 
 def not_compiled(spec: Spec, error: Exception) -> ChoiceError:
-    """What to raise where `error` is why a kernel cannot be loaded. What a compiler said, or that
-    it took too long, will be said again instead of trying again."""
+    """Return the error for a kernel that cannot be loaded. A compiler's errors and timeouts are
+    kept, and repeated instead of trying again."""
     failure = choice_error(error)
     if isinstance(error, (CompileError, TritonError, SyntaxError)):
         _failed[spec] = type(failure), str(failure)
@@ -135,17 +136,18 @@ def not_compiled(spec: Spec, error: Exception) -> ChoiceError:
 
 
 def raise_known_failure(spec: Spec) -> None:
-    """Raises ChoiceError where this kernel could not be compiled before."""
+    """Raise ChoiceError if this kernel failed to compile before."""
     if spec in _failed:
         kind, reason = _failed[spec]
         raise kind(reason)
 
 
 class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
-    """Compile, load, ask for the workspace, run, check, time, clean up. It can be pickled.
+    """Compile, load, query the workspace, run, check, time, clean up. Can be pickled.
 
-    `extra_args` are the sizes and runtime arguments. The inputs are made from the metas: with the
-    real strides and offsets, and the same numbers for every choice of a tuning.
+    `extra_args` are the sizes and runtime arguments. The inputs are created from the metas: with
+    the real strides and offsets, and the same numbers for every choice of a tuning. `profiler` is
+    the program's setting, which another process would not have.
     """
 
     def __init__(
@@ -159,12 +161,13 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
         super().__init__(spec.entry, list(input_tensor_meta), output_tensor_meta, tuple(extra_args))
         self.spec: Spec = spec
         self.reference = reference
+        self.profiler = benchmarks.wants_profiler()
         self.workspace_size = 0
         self._workspace: Tensor | None = None
 
     @property
     def device(self) -> torch.device:
-        """Where it runs, whichever device is current."""
+        """The device it runs on, whichever is current."""
         return torch.device(self.output_tensor_meta.device)
 
     @property
@@ -176,13 +179,13 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
         self.spec.load()
 
     def update_workspace_size(self) -> int:
-        """Ask the kernel for the bytes that it needs beside its tensors."""
+        """Query the bytes that the kernel needs beside its tensors."""
         self.workspace_size = self.spec.load().workspace_bytes(self.extra_args)
         return self.workspace_size
 
     def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
-        """A function that starts the kernel once, to be called where its device is current; all
-        that are made share a workspace, so they belong to one stream."""
+        """Return a function that starts the kernel once, to be called while its device is current;
+        all such functions share a workspace, so they belong to one stream."""
         with self.place.current():
             kernel = self.spec.load()
             size = self.update_workspace_size()
@@ -201,12 +204,12 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
         self._workspace = None
 
     def benchmark(self, *input_tensors: Tensor, out: Tensor | None = None) -> float:
-        """Milliseconds of one run, if what it computes is right; `out` then has what it makes of
+        """Return the milliseconds of one run, if its result is right; `out` then has the result for
         `input_tensors`.
 
-        The tensors that Inductor offers are not timed: its rivals share them, and they have no
-        guard around them. Its device is the current one meanwhile, whichever was before. Raises a
-        ChoiceError leaf, KernelError for an error code, or what torch raises.
+        Inductor's tensors are not used for timing: its rivals share them, and they have no guard
+        around them. The request's device is current meanwhile, whichever was before. Raises a
+        ChoiceError leaf, KernelError for an error code, or torch's errors.
         """
         with self.place.current():
             milliseconds = self._timed()
@@ -215,9 +218,9 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
             return milliseconds
 
     def computed(self, values: Sequence[Tensor]) -> Tensor:
-        """What the kernel makes of these values, in memory of our own."""
+        """Return the kernel's result for these values, in memory of our own."""
         plans = [plan_of(meta) for meta in self.input_tensor_meta]
-        inputs = holding(plans, values)
+        inputs = tensors_holding(plans, values)
         output = plan_of(self.output_tensor_meta).make()
         try:
             with self.place.current():
@@ -228,7 +231,7 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
             self.cleanup_run_fn()
 
     def expected(self) -> Expected | None:
-        """What comes out of the inputs that `make_inputs` makes for it; None if that is unknown."""
+        """Return the result for the inputs of `make_inputs`; None if unknown."""
         return None if self.reference is None else self.reference.expected(self._inputs())
 
     def _inputs(self) -> list[Tensor]:
@@ -245,7 +248,7 @@ class ROCmBenchmarkRequest(BenchmarkRequest):  # type: ignore[misc]
             if expected is not None:
                 expected.check(output)
                 check_untouched(output)
-            return self.place.time(run)
+            return self.place.time(run, profiler=self.profiler)
         finally:
             self.cleanup_run_fn()
 
@@ -258,7 +261,7 @@ def _fits(workspace: Tensor | None, size: int, device: torch.device) -> bool:
 
 
 def plan_of(meta: Any) -> TensorPlan:
-    """From Inductor's `TensorMeta`."""
+    """Return the plan of Inductor's `TensorMeta`."""
     return TensorPlan(
         str(meta.device), meta.dtype, tuple(meta.sizes), tuple(meta.strides), int(meta.offset)
     )
@@ -266,17 +269,17 @@ def plan_of(meta: Any) -> TensorPlan:
 
 @functools.lru_cache(maxsize=1)
 def _inputs_of(plans: tuple[TensorPlan, ...]) -> list[Tensor]:
-    """Those of a tuning, once for all of its choices."""
+    """Return the inputs of a tuning, created once for all of its choices."""
     return make_inputs(plans)
 
 
 def forget_problem() -> None:
-    """Let go of the inputs of the last tuning: they may be large, and are on its device."""
+    """Release the inputs of the last tuning, which may be large and are on its device."""
     _inputs_of.cache_clear()
 
 
-def holding(plans: Sequence[TensorPlan], values: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of our own with these values."""
+def tensors_holding(plans: Sequence[TensorPlan], values: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors of our own with these values."""
     return [
         plan.holding(value[tuple(map(slice, plan.distinct))])
         for plan, value in zip(plans, values, strict=True)
@@ -285,19 +288,19 @@ def holding(plans: Sequence[TensorPlan], values: Sequence[Tensor]) -> list[Tenso
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkAnswer:
-    """`last` if this process can do nothing more on its device."""
+    """An answer; `last` if this process can do nothing more on its device."""
 
-    value: float | Computed | ChoiceError
+    value: float | ComputeResult | ChoiceError
     last: bool = False
 
 
 def answer(request: Any) -> BenchmarkAnswer:
-    """What `request.benchmark()` returns or raises. It is not run where its device does nothing."""
+    """Return the outcome of `request.benchmark()`; not run if its device does nothing."""
     if trouble := _trouble(request):
         return BenchmarkAnswer(NoDevice(f"its device cannot be used: {trouble}"), last=True)
     try:
         value = request.benchmark()
-        return BenchmarkAnswer(value if isinstance(value, Computed) else float(value))
+        return BenchmarkAnswer(value if isinstance(value, ComputeResult) else float(value))
     except Exception as error:  # the outermost boundary of a choice
         failure, lost = choice_error(error), bool(_trouble(request))
         if lost and not isinstance(failure, OutOfMemory):
@@ -309,8 +312,8 @@ def _trouble(request: Any) -> str:
     return BenchmarkDevice(torch.device(getattr(request, "device", "cpu"))).trouble()
 
 
-def forget() -> None:
-    """Give back the memory of the last tuning."""
+def forget_tuning() -> None:
+    """Release the memory of the last tuning."""
     forget_problem()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
@@ -318,8 +321,8 @@ def forget() -> None:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec(Spec):
-    """A kernel to compile and how it is called; all that `load_kernel` needs. Of `options`, what is
-    not in `load_keywords` is left as it is for every kernel."""
+    """A kernel to compile and its call, complete for `load_kernel`. `options` outside of
+    `load_keywords` are the same for every kernel."""
 
     source: str
     entry: str
@@ -341,40 +344,39 @@ class KernelSpec(Spec):
         )
 
     def compiled(self) -> bool:
-        """Compile it and load nothing; whether the cache had it. Raises ToolchainErrors."""
+        """Compile it without loading; return whether the cache had it. Raises ToolchainErrors."""
         target, root = parse_target(self.target), cache_dir()
         options = self.options
         return code_cache.compile(self.source, target, options, cache_root=root).from_cache
 
 
 def load_keywords(options: CompileOptions) -> dict[str, Any]:
-    """The keywords of `load_kernel` that say the same; none for those of our templates."""
+    """Return the equivalent keywords of `load_kernel`; none for our templates."""
     headers = tuple((headers.folder, headers.digest) for headers in options.headers)
-    given = {"headers": headers, "standard": options.standard, "flags": options.flags}
-    return {name: value for name, value in given.items() if value}
+    keywords = {"headers": headers, "standard": options.standard, "flags": options.flags}
+    return {name: value for name, value in keywords.items() if value}
 
 
 def toolchain_for(source: str, target: str, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
-    """What the library of `source` is made by. Raises UncompiledError where there is no compiler
-    and no library."""
-    made = code_cache.toolchain(source, parse_target(target), options, cache_root=cache_dir())
-    if made is None:
+    """Return the toolchain of the library of `source`. Raises UncompiledError if there is neither a
+    compiler nor a library."""
+    toolchain = code_cache.toolchain(source, parse_target(target), options, cache_root=cache_dir())
+    if toolchain is None:
         raise UncompiledError(f"no compiler for {target}, and this kernel was not compiled before")
-    return made
+    return toolchain
 
 
 # Kernels in Triton
 
-COMPILE_SECONDS = 300.0
-"""Of these kernels the slowest take a few seconds each."""
+_HANGS_SECONDS = 3600.0
+"""Seconds after which a compilation is given up that uses no processor time."""
 
 _COMPILE = f"from {compile_child.__name__} import main; sys.exit(main())"
 
 
 @dataclass(frozen=True, slots=True)
 class TritonSpec(Spec):
-    """A module and what it is compiled for; `name` is that of its file. Triton brings its compiler
-    along."""
+    """A module and its compile target; `name` is that of its file. Triton includes its compiler."""
 
     source: str
     name: str
@@ -390,10 +392,11 @@ _compiled: set[TritonSpec] = set()
 
 
 class TritonBenchmarkRequest(ROCmBenchmarkRequest):
-    """As for a kernel in HIP, but `launch` takes tensors: a, b, extras, output, workspace, sizes.
+    """A request for a Triton kernel, whose `launch` takes tensors: a, b, extras, output, workspace,
+    sizes.
 
-    `workspace_size` is in bytes. Triton finds what `precompile` made in its own cache, if a launch
-    asks for the same.
+    `workspace_size` is in bytes. Triton finds the output of `precompile` in its own cache, if a
+    launch requests the same.
     """
 
     spec: TritonSpec
@@ -413,29 +416,28 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         self.workspace_size = workspace_size
 
     def precompile(self) -> None:
-        """For a GPU, in a process of its own; the interpreter compiles nothing. Raises
-        ChoiceError."""
+        """Compile for a GPU, in a separate process; not for the interpreter. Raises ChoiceError."""
         if self.spec.target == INTERPRETER:
             return
         if self.spec not in _compiled:
             self.compile_ahead()
 
     def compile_ahead(self) -> bool:
-        """Compile it, whether it is here to be launched or not; whether Triton's cache had all of
-        it. Raises ChoiceError."""
+        """Compile it, even if it cannot be launched here; return whether Triton's cache had all the
+        kernels. Raises ChoiceError."""
         raise_known_failure(self.spec)
         try:
-            found = _compile_apart(self.choice)
+            cached = _compile_apart(self.choice)
         except TritonCompileError as error:
             raise not_compiled(self.spec, error) from error
         _compiled.add(self.spec)
-        return found
+        return cached
 
     def update_workspace_size(self) -> int:
         return self.workspace_size
 
     def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
-        """A function that starts the kernels once."""
+        """Return a function that starts the kernels once."""
         launch = self.spec.load()
         factors = len(self.choice.inputs)
         extras = input_tensors[factors:] if self.choice.extras else ()
@@ -448,19 +450,22 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
 
 
 def _compile_apart(choice: TritonChoice) -> bool:
-    """Whether Triton's cache had all of it; else it has now. Raises TritonCompileError, and
-    NotCompiled where it had no time, or was ended."""
+    """Compile in a separate process unless Triton's cache has every kernel; return whether it had.
+    Raises TritonCompileError, and NotCompiled if it ran out of time, or was ended."""
     try:
         done = subprocess.run(
             child_python.command(_COMPILE),
             input=pickle.dumps((choice, store())),
             capture_output=True,
-            env=child_python.environment(),
-            timeout=COMPILE_SECONDS,
+            env=child_python.child_environment(),
+            timeout=_HANGS_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        reason = f"Triton did not compile it within {COMPILE_SECONDS:g} s"
+        reason = f"Triton did not compile it within {_HANGS_SECONDS:g} s"
         raise NotCompiled(reason) from None
+    if done.returncode == -signal.SIGXCPU:
+        seconds = compile_child.COMPILE_SECONDS
+        raise NotCompiled(f"Triton did not compile it within {seconds} s of processor time")
     if done.returncode < 0:
         raise NotCompiled(f"Triton's process died of signal {-done.returncode}")
     said = done.stdout.decode(errors="replace").strip()

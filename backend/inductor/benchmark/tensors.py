@@ -1,16 +1,15 @@
-"""Tensors to run a choice on, what it should compute of them, and whether it did.
+"""Tensors to run a choice on, and the expected result with its check.
 
-What no kernel may touch is NaN: the memory around each tensor and between its rows, and the output
+Memory that no kernel may touch is NaN: around each tensor and between its rows, and the output
 before the run. So a read past an edge shows as a NaN in the result, an element that is not written
-stays NaN, and a write past an edge leaves a number where a NaN was. Whole numbers have no NaN, so
-there it is the least one; their sums are exact, and one product too many is another result.
+stays NaN, and a write past an edge replaces a NaN by a number. Integers have no NaN, so they use
+the minimum; their sums are exact, and one product too many gives another result.
 
-The true values of a large result would take several times its memory: they are computed a tile at a
-time, for every choice again.
+The true values of a large result would take several times its memory: they are computed one tile at
+a time, again for every choice.
 
-Whoever calls `benchmark(*inputs, out=out)` finds the result in `out` afterwards. Inductor itself
-looks there only with `select_algorithm.VERIFY`; a tuning that nobody checks that way is spared the
-copies.
+`benchmark(*inputs, out=out)` leaves the result in `out`. Inductor itself reads it only with
+`select_algorithm.VERIFY`; a tuning without that check is spared the copies.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ if TYPE_CHECKING:
     from backend.inductor.torch.graph import Node
 
 GUARD = 256
-"""Elements of NaN before and after each tensor: more than a vector, and a multiple of it."""
+"""Elements of NaN before and after each tensor: more than a vector, and a multiple of one."""
 
 
 def unused(dtype: torch.dtype) -> float:
-    """What stands where no kernel may read, and what no product of a kernel is."""
+    """Return the value of memory that no kernel may read, which is never a kernel's product."""
     return math.nan if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """A tensor to make: sizes, strides and the offset within its storage, in elements."""
+    """A tensor to create: sizes, strides and the offset within its storage, in elements."""
 
     device: str
     dtype: torch.dtype
@@ -53,7 +52,7 @@ class TensorPlan:
     offset: int = 0
 
     def make(self) -> Tensor:
-        """All `unused`, its storage too."""
+        """Return a tensor whose storage is all `unused`."""
         extent = 1 + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
         if 0 in self.sizes:
             extent = 0
@@ -66,42 +65,42 @@ class TensorPlan:
         return storage.as_strided(self.sizes, self.strides, GUARD + self.offset)
 
     def holding(self, values: Tensor) -> Tensor:
-        """One with these values, which may have a 1 for the size of a broadcast dimension."""
+        """Return a tensor with these values, which may have size 1 for a broadcast dimension."""
         tensor = self.make()
         tensor.as_strided(values.shape, self.strides, tensor.storage_offset()).copy_(values)
         return tensor
 
     @property
     def distinct(self) -> list[int]:
-        """The sizes, with a 1 for each dimension that repeats one value."""
+        """Return the sizes, with a 1 for each dimension that repeats one value."""
         return [n if s else min(n, 1) for n, s in zip(self.sizes, self.strides, strict=True)]
 
 
 def storage_of(tensor: Tensor) -> Tensor:
-    """The whole memory of a tensor, flat."""
+    """Return the whole memory of a tensor, flat."""
     count = tensor.untyped_storage().nbytes() // tensor.element_size()
     return tensor.as_strided((count,), (1,), 0)
 
 
 CHUNK_BYTES = 256 << 20
-"""Of memory that filling and checking take beside the tensors themselves."""
+"""The memory that filling and checking take beside the tensors themselves."""
 
 
 def make_inputs(plans: Sequence[TensorPlan], seed: int = 0) -> list[Tensor]:
-    """Random numbers, the same each time: normal ones, or any whole one of the type. A broadcast
-    dimension repeats one value."""
+    """Return random numbers, the same each time: normal ones, or any integer of the type. A
+    broadcast dimension repeats one value."""
     generator = torch.Generator().manual_seed(seed)
-    made = []
+    tensors = []
     for plan in plans:
         tensor = plan.make()
         values = tensor.as_strided(plan.distinct, plan.strides, tensor.storage_offset())
         _fill(values, generator)
-        made.append(tensor)
-    return made
+        tensors.append(tensor)
+    return tensors
 
 
 def _fill(values: Tensor, generator: torch.Generator) -> None:
-    """They are drawn on the CPU in a wide type, some lines after the other."""
+    """Fill with numbers drawn on the CPU in a wide type, some lines at a time."""
     dim = next((dim for dim, size in enumerate(values.shape) if size > 1), None)
     if dim is None or 8 * values.numel() <= CHUNK_BYTES // 2:
         values.copy_(_drawn(values, generator))
@@ -126,7 +125,7 @@ _unread: ContextVar[bool] = ContextVar("results that nobody reads", default=Fals
 
 @contextlib.contextmanager
 def unread_results() -> Iterator[None]:
-    """What choices compute in here is looked at by nobody."""
+    """A context in which nobody reads the choices' results."""
     token = _unread.set(True)
     try:
         yield
@@ -140,7 +139,7 @@ def results_are_read() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpInputs:
-    """The op's input nodes, in whose order tensors are handed over, and what becomes of them."""
+    """The op's input nodes, in the order of its tensors, and how the template arranges them."""
 
     nodes: Sequence[Node] = ()
     arrange: Arrange = field(default=list)
@@ -148,8 +147,8 @@ class OpInputs:
     def operands(
         self, given: Sequence[Tensor], reorder: Sequence[int], plans: Sequence[TensorPlan]
     ) -> list[Tensor]:
-        """The inputs of a request, which takes the template's in the order `reorder`. Raises
-        ChoiceError where they are not those of this problem."""
+        """Return the inputs of a request, whose template takes them in the order `reorder`. Raises
+        ChoiceError if they are not those of this problem."""
         arranged = self.arrange(self._of_each_node(given))
         if len(arranged) != len(plans):
             raise ChoiceError(f"{len(arranged)} tensors were given where {len(plans)} are needed")
@@ -157,7 +156,8 @@ class OpInputs:
         return [fitted(tensor, plan) for tensor, plan in zip(ordered, plans, strict=True)]
 
     def _of_each_node(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Inductor hands over one tensor a buffer, though two inputs may be views of the same."""
+        """Return a tensor per node: Inductor passes one per buffer, of which inputs may be
+        views."""
         if len(given) == len(self.nodes) or not self.nodes:
             return given
         names = [str(node.get_name()) for node in self.nodes]
@@ -168,8 +168,8 @@ class OpInputs:
 
 
 def fitted(tensor: Tensor, plan: TensorPlan) -> Tensor:
-    """The input as `plan` has it. Where Inductor hands over the whole buffer that it lies in, the
-    part that is meant. Raises ChoiceError where the memory is too small for it."""
+    """Return the input as in `plan`. If Inductor passes the whole buffer, return the input's part.
+    Raises ChoiceError if the memory is too small."""
     same = tuple(tensor.shape) == plan.sizes and tensor.stride() == plan.strides
     if same and (tensor.storage_offset() or not plan.offset):
         return tensor
@@ -184,8 +184,8 @@ def fitted(tensor: Tensor, plan: TensorPlan) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A tensor's values in row-major order, to be sent. `torch.load` would give none: while a
-    graph is compiled it makes tensors without memory."""
+    """A tensor's values in row-major order, for sending. `torch.load` would fail: while a graph is
+    compiled it creates tensors without memory."""
 
     dtype: torch.dtype
     sizes: tuple[int, ...]
@@ -193,7 +193,7 @@ class Values:
 
 
 def packed(tensor: Tensor) -> Values:
-    """Those of a tensor, wherever it lies."""
+    """Return the values of a tensor on any device."""
     here = tensor.detach().cpu().contiguous()
     data = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
     return Values(here.dtype, tuple(here.shape), data)
@@ -206,16 +206,16 @@ def unpacked(values: Values) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
-    """What a kernel made of inputs that were given, and how many milliseconds it takes."""
+class ComputeResult:
+    """A kernel's result for given inputs, and its milliseconds."""
 
     milliseconds: float
     output: Values
 
 
 @dataclass(frozen=True, slots=True)
-class OnGiven:
-    """A request and the values to compute with, for a process that shares no memory with us."""
+class ComputeRequest:
+    """A request and its input values, for a process that shares no memory with us."""
 
     request: Any
     inputs: tuple[Values, ...]
@@ -224,12 +224,12 @@ class OnGiven:
     def device(self) -> str:
         return str(self.request.device)
 
-    def benchmark(self) -> Computed:
-        """The time is that on inputs of our own, which have guards; so a kernel that writes
-        outside of its output is found before it meets these."""
+    def benchmark(self) -> ComputeResult:
+        """Benchmark. The time is measured on inputs of our own, which have guards; so a kernel that
+        writes outside of its output is detected before it uses these inputs."""
         milliseconds = float(self.request.benchmark())
         output = self.request.computed([unpacked(values) for values in self.inputs])
-        return Computed(milliseconds, packed(output))
+        return ComputeResult(milliseconds, packed(output))
 
 
 Tile = tuple[slice, ...]
@@ -237,7 +237,7 @@ Tile = tuple[slice, ...]
 
 
 class Reference:
-    """What a kernel computes, by ATen. Its tiles cover the result and need `CHUNK_BYTES` each."""
+    """The result of a kernel, by ATen. Its tiles cover the result and need `CHUNK_BYTES` each."""
 
     __slots__ = ()
 
@@ -254,32 +254,32 @@ class Reference:
         raise NotImplementedError
 
     def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
-        """Return the true values of a tile in `wide_dtype`, and for each a bound of the terms that
-        were summed up for it, both fresh."""
+        """Return the true values of a tile in `wide_dtype`, and bounds of their terms, both
+        fresh."""
         raise NotImplementedError
 
 
 def wide_dtype(factor: Tensor) -> torch.dtype:
-    """Return the type that true values are computed in; whole numbers are exact in it."""
+    """Return the type in which true values are computed; integers are exact in it."""
     narrow = factor.dtype.is_floating_point and factor.dtype != torch.float64
     return torch.float32 if narrow and factor.is_cuda else torch.float64
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The true result of inputs, computed a tile at a time when it is needed. The first input is a
-    factor, whose type decides the type that a kernel sums up in."""
+    """The true result of inputs, computed one tile at a time when needed. The first input is a
+    factor, whose type determines the type of a kernel's sums."""
 
     reference: Reference
     inputs: tuple[Tensor, ...]
 
     def check(self, output: Tensor) -> None:
-        """Raises WrongResult, with the largest error and its place."""
+        """Raise WrongResult with the largest error and its place."""
         if not output.numel():
             return
         tiles = list(self.reference.tiles(self.inputs, output.shape))
         _check_written(output, tiles)
-        worst = _Worst()
+        worst = _WorstElement()
         for tile in tiles:
             values, terms = self.reference.part(self.inputs, tile)
             error = (output[tile].to(values.dtype) - values).abs_()
@@ -295,18 +295,17 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class GemmReference(Reference):
-    """`activation(beta * bias + alpha * scale_a * scale_b * (a @ b + c @ d))`, of those inputs that
-    there are."""
+    """`activation(beta * bias + alpha * scale_a * scale_b * (a @ b + c @ d))`, of its inputs."""
 
     alpha: float = 1.0
     beta: float = 1.0
     activation: Activation = "none"
     order: tuple[int, ...] = (0, 1, 2)
-    """Where each of `names` stands among the inputs; of the last ones some may be missing."""
+    """The index of each of `names` among the inputs; the last ones may be missing."""
     names: tuple[str, ...] = ("a", "b", "bias")
     fast_sums: bool = False
-    """Sums of fp8 may be those of the hardware, Hopper's of some 14 bits ("DeepSeek-V3 Technical
-    Report", 3.3.2)."""
+    """Whether fp8 sums may be the hardware's, some 14 bits ("DeepSeek-V3 Technical Report",
+    3.3.2)."""
 
     def expected(self, inputs: Sequence[Tensor]) -> Expected:
         """Return the result of these inputs, which are kept."""
@@ -320,8 +319,8 @@ class GemmReference(Reference):
             yield tile[-len(sizes) :]
 
     def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
-        """By Cauchy and Schwarz a dot product's terms are bound by the lengths of row and
-        column."""
+        """Return the values, and bounds by Cauchy and Schwarz: a dot product's terms are bounded by
+        the lengths of row and column."""
         *batch, rows, columns = tile
         wide = wide_dtype(inputs[0])
         parts = (x[batch[0]] if batch and x.dim() > 2 else x for x in inputs)
@@ -352,15 +351,15 @@ def _product(
 
 
 def _broadcast(tensor: Tensor, rows: slice, columns: slice) -> Tensor:
-    """What belongs to a tile of a tensor that is broadcast to the result."""
+    """Return the part of a broadcast tensor that belongs to a tile."""
     if tensor.dim() and tensor.shape[-1] > 1:
         tensor = tensor[..., columns]
     return tensor[..., rows, :] if tensor.dim() > 1 and tensor.shape[-2] > 1 else tensor
 
 
 def tiles(batches: int, rows: int, columns: int, k: int, itemsize: int) -> Iterator[Tile]:
-    """Batches, rows and columns of a product, as few as can be: for each one `CHUNK_BYTES` suffice,
-    factors and results together."""
+    """Yield batches, rows and columns of a product in as few tiles as possible: `CHUNK_BYTES`
+    suffice for each one's factors and results."""
     b, m, n = batches, rows, columns
 
     def needed() -> int:
@@ -380,14 +379,14 @@ def tiles(batches: int, rows: int, columns: int, k: int, itemsize: int) -> Itera
 
 
 def _place(index: int, sizes: Sequence[int], tile: Tile) -> list[int]:
-    """Of a tile's element in the whole."""
+    """Return the index in the whole result of a tile's element."""
     at = torch.unravel_index(torch.tensor(index), tuple(sizes))
     return [(part.start or 0) + int(i) for part, i in zip(tile, at, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Worst:
-    """The element that is further off than any other, as a multiple of what is allowed."""
+class _WorstElement:
+    """The element with the largest error, as a multiple of the tolerance."""
 
     excess: float = -1.0
     error: float = 0.0
@@ -395,15 +394,17 @@ class _Worst:
     place: Sequence[int] = ()
 
 
-def _excess(worst: _Worst) -> float:
+def _excess(worst: _WorstElement) -> float:
     return math.inf if math.isnan(worst.excess) else worst.excess
 
 
-def _worst(error: Tensor, allowed: Tensor, tile: Tile) -> _Worst:
+def _worst(error: Tensor, allowed: Tensor, tile: Tile) -> _WorstElement:
     excess = error / allowed
     at = int(excess.argmax())
     error_at, allowed_at = (float(values.flatten()[at]) for values in (error, allowed))
-    return _Worst(float(excess.flatten()[at]), error_at, allowed_at, _place(at, error.shape, tile))
+    return _WorstElement(
+        float(excess.flatten()[at]), error_at, allowed_at, _place(at, error.shape, tile)
+    )
 
 
 def _check_written(output: Tensor, tiles: Iterable[Tile]) -> None:
@@ -423,23 +424,23 @@ def _check_written(output: Tensor, tiles: Iterable[Tile]) -> None:
 
 
 def epsilon_of(dtype: torch.dtype) -> float:
-    """The distance of 1 to the next number; none for whole numbers."""
+    """Return the distance from 1 to the next number; 0 for integers."""
     return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
 
 def epsilon_of_sums(dtype: torch.dtype) -> float:
-    """Of the type that a kernel sums up in, by that of the factors. Of fp64 the sums that are
-    compared with are as far off again."""
+    """Return the epsilon of the type in which a kernel sums, by that of the factors. The sums
+    compared with fp64 have the same error again."""
     if dtype == torch.float64:
         return 2 * epsilon_of(dtype)
     return epsilon_of(torch.float32 if dtype.is_floating_point else dtype)
 
 
 def check_untouched(output: Tensor) -> None:
-    """Raises WrongResult if memory outside of `output` was written. Overwrites `output`."""
+    """Raise WrongResult if memory outside of `output` was written. Overwrites `output`."""
     nothing = unused(output.dtype)
     output.fill_(nothing)
-    # torch counts what is true in 8 bytes an element.
+    # torch counts true elements with 8 bytes per element.
     parts = storage_of(output).split(CHUNK_BYTES // 16)
     kept = (part.isnan() if math.isnan(nothing) else part == nothing for part in parts)
     written = sum(int((~part).sum()) for part in kept)

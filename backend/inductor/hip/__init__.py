@@ -1,1 +1,1 @@
-"""Our kernels in HIP as choices of Inductor's, and what they share with those in Triton."""
+"""Our HIP kernels as choices of Inductor's, and the code that they share with Triton kernels."""

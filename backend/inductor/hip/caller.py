@@ -1,17 +1,18 @@
-"""One of our kernels as a choice: what Inductor compiles, times, names and takes.
+"""One of our kernels as a choice that Inductor compiles, times, names and selects.
 
-What goes wrong with it costs that choice alone. torch sets a choice aside whose benchmark raises a
-RuntimeError. Anything else that a choice raises would end the compile; so what torch asks of each
-is asked for when it is offered, and a winner has something to fall back on.
+A failure costs only that choice. torch skips a choice whose benchmark raises a RuntimeError. Any
+other error of a choice would end the compile, so each method that torch calls is tried before the
+choice is offered, and a winner has a fallback.
 
-A linear layer on the CPU, whose weights torch has packed for a library, is a matrix product too.
-`packed_linear` (MKL) is given its weight twice, packed and as it was. `linear_unary` (oneDNN) has
-the packed one alone, maybe a bias, and an activation that torch has fused with it. So something is
-done before a template and after it; the two wrappers let everything else through to what they wrap.
+A linear layer on the CPU, whose weights torch has packed for a library, is also a matrix product.
+`packed_linear` (MKL) gets its weight twice, packed and original. `linear_unary` (oneDNN) has only
+the packed one, maybe a bias, and a fused activation. So work is done before and after a template;
+the two wrappers pass everything else through to the wrapped object.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,18 +29,19 @@ from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
+from backend.inductor.torch.versions import CHOICES_LOG
 from backend.model.origin import choice_hash
 from backend.model.problem import TuningKey
 from backend.pins.graphs.text import OwnChoice
 
 
 class ROCmTemplateBuffer(torch_graph.TemplateBuffer):  # type: ignore[misc]
-    """The node of the graph that stands for a call of our kernel, once its choice has won.
+    """The graph's node for a call of our kernel, once its choice has won.
 
-    `make_kernel_render(buffer)` gives the kernel and a function that renders its source.
+    `make_kernel_render(buffer)` returns the kernel and a function that renders its source.
 
-    `workspace_size` is in bytes, an expression where sizes are dynamic. `choice` is what the
-    generated code says it calls, so that a pin finds it there.
+    `workspace_size` is in bytes, an expression if sizes are dynamic. `choice` is written into the
+    generated code as a comment, so that a pin finds it there.
     """
 
     def __init__(
@@ -60,17 +62,17 @@ class ROCmTemplateBuffer(torch_graph.TemplateBuffer):  # type: ignore[misc]
         return self.workspace_size
 
     def extract_read_writes(self, *args: Any, **kwargs: Any) -> Any:
-        """The tensors that are read and written; the order means nothing here."""
+        """Return the tensors that are read and written; the order is irrelevant here."""
         return torch_graph.in_memory_order(super().extract_read_writes(*args, **kwargs))
 
     def get_allowed_prologue_inps(self) -> Any:
-        """The names of the inputs that may be computed where they are loaded."""
+        """Return the names of the inputs that may be computed while loading."""
         return torch_graph.prologue_inputs(self.template.computable(self))
 
 
 class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
-    """`info_kwargs` is the config by name; the description has it too, so that no row of a table
-    and no pin is anonymous. `tuning` is what the choice was offered for."""
+    """A choice. `info_kwargs` is the config by name; the description has it too, so that every row
+    and every pin names it. `tuning` is the tuning that the choice was offered for."""
 
     def __init__(
         self,
@@ -94,14 +96,16 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         self.workspace_size = workspace_size
         self.tuning: TuningKey | None = None
         self.question = OpInputs()
+        source = bmreq.spec.source
+        logging.getLogger(CHOICES_LOG).debug("Choice %s, generated code:\n%s", name, source)
 
     def set_tuning(self, key: TuningKey, question: OpInputs) -> None:
         self.tuning = key
         self.question = question
 
     def precompile(self) -> None:
-        """Compile it into the code cache. Raises CompileFailed; what is no answer of a compiler is
-        told by the benchmark, which comes here again."""
+        """Compile it into the code cache. Raises CompileFailed; other failures are raised by the
+        benchmark, which compiles again."""
         try:
             self.bmreq.precompile()
         except RuntimeError:
@@ -110,8 +114,8 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
             return
 
     def benchmark(self, *args: Any, out: Any) -> float:
-        """Milliseconds, measured in a process of its own. `out` then has what it makes of `args`,
-        unless it is known that nobody looks. Raises ErrorFromChoice."""
+        """Return the milliseconds, measured in a separate process. `out` then has the result for
+        `args`, unless nobody will read it. Raises ErrorFromChoice."""
         try:
             self.bmreq.precompile()
             if out is None or not results_are_read():
@@ -122,11 +126,11 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
             raise ErrorFromChoice(error, self, self._inputs()) from error
         except RuntimeError:
             raise
-        except Exception as error:  # torch sets a choice aside for a RuntimeError alone
+        except Exception as error:  # torch skips a choice only for a RuntimeError
             raise ErrorFromChoice(failure_text(error), self, self._inputs()) from error
 
     def arranged(self, given: Sequence[Any]) -> list[Any]:
-        """The inputs of the op in the order of the kernel, as it reads them."""
+        """Return the op's inputs in the order of the kernel, as it reads them."""
         plans = [plan_of(meta) for meta in self.bmreq.input_tensor_meta]
         reorder = getattr(self.template, "input_reorder", range(len(plans)))
         return self.question.operands(given, reorder, plans)
@@ -140,17 +144,16 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         return f"rocm_template_kernels.{self.name}"
 
     def kernel_hash_key(self) -> str:
-        """One binary serves every choice that differs in runtime arguments alone."""
+        """Return the key of the binary, shared by choices with other runtime arguments."""
         return f"{self.category}-{self.bmreq.spec.hash_key}"
 
     def hash_key(self) -> str:
-        """The name under which the time is kept and pinned: the source, the config, and what
-        compiles it."""
+        """Return the hash for times and pins: of the source, the config and the toolchain."""
         spec = self.bmreq.spec
         return choice_hash(self.category, spec.hash_key, self.description, spec.toolchain)
 
     def info_dict(self) -> dict[str, Any]:
-        """What Inductor writes into its log of matrix products."""
+        """Return the entry for Inductor's log of matrix products."""
         return {"backend": "ROCm", "name": self.name, **self.info_kwargs}
 
     def output_node(self) -> Any:
@@ -177,23 +180,24 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
 
 
 def generated(template: Any, configs: Iterable[Any]) -> list[ChoiceCaller]:
-    """A choice a config; its number is its place in the list, so names are the same each time. A
-    config that does not fit costs itself alone."""
-    made = []
+    """Return a choice for each config; its number is its index, so names are the same each time. A
+    config that does not fit is skipped."""
+    choices: list[ChoiceCaller] = []
     for number, config in enumerate(configs):
         with quietly("a choice of ours is not offered"):
+            name = f"rocm_{template.name}_{number}"
             try:
-                made.append(template.generate(name=f"rocm_{template.name}_{number}", config=config))
+                template.maybe_append_choice(choices, name=name, config=config)
             except TemplateError as error:
                 say_once(f"a choice of ours is not offered: {error}")
-    return made
+    return choices
 
 
 _ASKED = ("__str__", "hash_key", "kernel_hash_key", "call_name", "info_dict")
 
 
 def offerable(ours: Sequence[ChoiceCaller], others: Sequence[ChoiceCaller]) -> list[ChoiceCaller]:
-    """Those of `ours` that can be offered beside `others`, which are those of torch."""
+    """Return those of `ours` that can be offered beside `others`, which are torch's."""
     aten = next((choice for choice in others if torch_api.is_extern(choice)), None)
     offered = []
     for choice in ours:
@@ -206,7 +210,7 @@ def offerable(ours: Sequence[ChoiceCaller], others: Sequence[ChoiceCaller]) -> l
 
 
 def output_node_or_aten(choice: ChoiceCaller, output_node: Callable[[], Any]) -> Any:
-    """The node of a choice of ours that has won; that of ATen's where it cannot be made."""
+    """Return the node of our winning choice, or ATen's if it cannot be created."""
     try:
         return output_node()
     except Exception as error:
@@ -220,47 +224,45 @@ def output_node_or_aten(choice: ChoiceCaller, output_node: Callable[[], Any]) ->
 
 
 def original_weight(nodes: Sequence[Node], layout: Any) -> tuple[Sequence[Node], Any]:
-    """packed_linear's x, packed weight and weight (N, K): x and the weight as (K, N)."""
+    """Map packed_linear's x, packed weight and weight (N, K) to x and the weight as (K, N)."""
     x, _, weight = nodes
     return [x, torch_graph.transposed(weight)], layout
 
 
 def original_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same for tensors."""
+    """Map tensors in the same way."""
     x, _, weight = tensors
     return [x, weight.transpose(0, 1)]
 
 
 def unpacked_weight(nodes: Sequence[Node], layout: Any) -> tuple[Sequence[Node], Any]:
-    """linear_unary's x, packed weight (N, K) and maybe bias: x, the weight as (K, N), the bias.
+    """Map linear_unary's x, packed weight (N, K) and maybe bias to x, the weight as (K, N), and the
+    bias.
 
-    The weight is a stand-in until `keep_unpacked`, so that it takes no memory unless we win.
+    The weight is a placeholder until `keep_unpacked`, so that it takes no memory unless we win.
     """
     x, packed, *bias = nodes
     return [x, torch_graph.transposed(torch_graph.unpacked(packed)), *bias], layout
 
 
 def unpacked_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same for tensors."""
+    """Map tensors in the same way."""
     x, packed, *bias = tensors
     weight = packed.to_dense() if packed.is_mkldnn else packed.contiguous()
     return [x, weight.transpose(0, 1), *bias]
 
 
 def keep_unpacked(nodes: Sequence[Node], output: Any) -> Any:
-    """`output`, a kernel that has won, with a real weight in place of the stand-in.
-
-    `nodes` are the op's.
-    """
+    """Return `output`, a winning kernel of the op's `nodes`, with a real weight."""
     constant = torch_graph.add_unpacked(nodes[1])
     torch_graph.template_buffer(output).inputs[1] = torch_graph.transposed(constant)
     return output
 
 
 def activation(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What is fused with linear_unary, from the keywords of ATen's choice."""
-    known = ONEDNN.get((str(kwargs.get("attr")), str(kwargs.get("algorithm") or "")))
-    return None if known is None else {"activation": known}
+    """Return the activation fused with linear_unary, from the keywords of ATen's choice."""
+    fused = ONEDNN.get((str(kwargs.get("attr")), str(kwargs.get("algorithm") or "")))
+    return None if fused is None else {"activation": fused}
 
 
 Preprocessor = Callable[[Sequence[Node], Any], tuple[Sequence[Node], Any]]
@@ -290,14 +292,21 @@ class DataProcessorTemplateWrapper:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._wrapped, name)
 
+    def maybe_append_choice(self, choices: list[ChoiceCaller], **options: Any) -> Any:
+        """Append the choice, postprocessed, as the wrapped template appends its own."""
+        return type(self._wrapped).maybe_append_choice(self, choices, **options)
+
     def generate(self, **options: Any) -> DataProcessorChoiceCallerWrapper:
         return DataProcessorChoiceCallerWrapper(
             self._wrapped.generate(**options), self._postprocessor
         )
 
+    def __repr__(self) -> str:
+        return f"DataProcessorTemplateWrapper({self._wrapped})"
+
 
 class DataProcessorChoiceCallerWrapper:
-    """A choice whose output is postprocessed once it has won."""
+    """A choice whose output is postprocessed after it has won."""
 
     def __init__(self, wrapped: Any, postprocessor: Postprocessor | None) -> None:
         self._wrapped = wrapped
@@ -315,3 +324,6 @@ class DataProcessorChoiceCallerWrapper:
 
     def __str__(self) -> str:
         return str(self._wrapped)
+
+    def __repr__(self) -> str:
+        return f"DataProcessorChoiceCallerWrapper({self._wrapped})"

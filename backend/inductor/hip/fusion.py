@@ -1,9 +1,9 @@
-"""Pointwise nodes before and behind a product as the prologue of a factor and as the product's
-epilogue.
+"""Pointwise nodes before and behind a product as the prologue of a factor and the epilogue of the
+product.
 
-Inductor's own bodies are run for it, so what is computed is what its own kernels would compute. As
-behind its own templates the product is rounded to its tensor's dtype first, and what one fused node
-hands to the next is not.
+Inductor's own bodies are run symbolically, so the result is that of its own kernels. As behind
+Inductor's templates, the product is first rounded to its tensor's dtype, and values passed between
+fused nodes are not rounded.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ OUT = "out"
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """`nodes` has the tensor of each operand that the epilogue brings; `removed` are the buffers
-    that need no memory any more."""
+    """A fused epilogue: `nodes` has the tensor of each operand that it adds; `removed` are the
+    buffers that need no memory any more."""
 
     epilogue: Epilogue
     nodes: dict[str, Node]
@@ -50,7 +50,7 @@ class Fused:
 
 @dataclass(slots=True)
 class _ComputedBuffer:
-    """A buffer that is computed in here: where its elements are, and their value."""
+    """A buffer that is computed here: the location of its elements, and their value."""
 
     walk: Walk
     value: Value
@@ -58,16 +58,16 @@ class _ComputedBuffer:
 
 @dataclass(slots=True)
 class _EpilogueTracing:
-    """What the nodes so far have asked for. `sizes` are batch, rows and columns of the product."""
+    """The loads and stores of the nodes so far. `sizes` are the product's batch, rows, columns."""
 
     buffer: Any
     sizes: Sequence[sympy.Expr]
     chain: ChainBuilder
-    known: dict[str, _ComputedBuffer]
+    computed: dict[str, _ComputedBuffer]
     operands: dict[tuple[str, Walk], str] = field(default_factory=dict)
 
     def add(self, node: Any) -> None:
-        """Run one node's body. Raises ExpressionError for one that is no function of an element."""
+        """Run one node's body. Raises ExpressionError if it is not a function of an element."""
         ranges, loops = _loops_of(node)
         loops_of_product = self._map(node, ranges, loops)
 
@@ -75,7 +75,7 @@ class _EpilogueTracing:
             return loops_of_product.by_dim(walk_of(index, loops))
 
         def load(name: str, index: sympy.Expr) -> Value:
-            walk, own = by_dim(index), self.known.get(name)
+            walk, own = by_dim(index), self.computed.get(name)
             if own is None:
                 return self._load(name, walk)
             if own.walk != walk:
@@ -84,20 +84,20 @@ class _EpilogueTracing:
 
         def store(name: str, index: sympy.Expr, value: Value) -> None:
             dtype = stored_dtype(name)
-            self.known[name] = _ComputedBuffer(by_dim(index), self.chain.cast(value, dtype))
+            self.computed[name] = _ComputedBuffer(by_dim(index), self.chain.cast(value, dtype))
 
         pointwise.run_body(node, loops, pointwise.ChainHandler(self.chain, load, store))
 
     def _map(
         self, node: Any, ranges: Sequence[sympy.Expr], loops: Sequence[sympy.Symbol]
     ) -> LoopMap:
-        """How the node's loops run over the product, by the first that it reads of it."""
+        """Return how the node's loops map to the product, from its first load of the product."""
         reads, _ = _accesses(node, loops)
-        of_product = next((read for read in reads if read[0] in self.known), None)
+        of_product = next((read for read in reads if read[0] in self.computed), None)
         if of_product is None:
             raise ExpressionError("it reads nothing of the product")
         name, index = of_product
-        own, walk = self.known[name], walk_of(index, loops)
+        own, walk = self.computed[name], walk_of(index, loops)
         if walk.offset != own.walk.offset:
             raise ExpressionError("a part of the product")
         return loop_map(ranges, walk, self.sizes, own.walk.steps)
@@ -109,14 +109,14 @@ class _EpilogueTracing:
         return self.chain.load(operand, stored_dtype(name))
 
     def node(self, name: str, walk: Walk) -> Node:
-        """The tensor that a walk along the product visits in a buffer."""
+        """Return the tensor that a walk along the product visits in a buffer."""
         device = self.buffer.get_device()
         return pointwise.part_of(name, self.sizes, walk.steps, walk.offset, device)
 
 
 def _loops_of(node: Any) -> tuple[Sequence[sympy.Expr], list[sympy.Symbol]]:
-    """The ranges of a node's loops, and a symbol for each. Raises ExpressionError where its body is
-    no function of an element."""
+    """Return the ranges of a node's loops, and a symbol for each. Raises ExpressionError if its
+    body is not a function of an element."""
     if not pointwise.is_pointwise(node):
         raise ExpressionError("no pointwise function")
     ranges = pointwise.ranges(node)
@@ -127,7 +127,7 @@ def _loops_of(node: Any) -> tuple[Sequence[sympy.Expr], list[sympy.Symbol]]:
 def _accesses(
     node: Any, loops: Sequence[sympy.Symbol]
 ) -> tuple[list[tuple[str, sympy.Expr]], list[sympy.Expr]]:
-    """What a node's body loads, as (buffer, index), and the indices at which it stores."""
+    """Return the loads of a node's body as (buffer, index), and the indices of its stores."""
     scratch, reads, stored = ChainBuilder(), list[tuple[str, sympy.Expr]](), list[sympy.Expr]()
 
     def load(name: str, index: sympy.Expr) -> Value:
@@ -142,16 +142,16 @@ def _accesses(
 def fuse(
     buffer: Any, out: Operand, nodes: Sequence[Any], acc: DType, removed: Iterable[str] = ()
 ) -> Fused:
-    """`nodes` behind the product `out` that `buffer` holds, in the order in which they run.
+    """Fuse `nodes` behind the product `out` in `buffer`, in execution order.
 
-    The product is summed up in `acc`. What is in `removed` is not stored. Raises ExpressionError
-    where they cannot be fused.
+    The product is summed in `acc`. Buffers in `removed` are not stored. Raises ExpressionError if
+    they cannot be fused.
     """
     name, dtype = buffer.get_name(), pointwise.dtype_name(buffer.get_dtype())
     chain = ChainBuilder()
     value = chain.cast(chain.value(acc), dtype, rounded=True)
     sizes, strides = _three(out.sizes, 1), _three(out.strides, 0)
-    # Nothing is said about a dimension of size 1.
+    # A dimension of size 1 imposes nothing.
     steps = [sympy.S.Zero if n == 1 else step for n, step in zip(sizes, strides, strict=True)]
     own = Walk(tuple(steps), sympy.expand(buffer.get_layout().offset))
     tracing = _EpilogueTracing(buffer, sizes, chain, {name: _ComputedBuffer(own, value)})
@@ -165,8 +165,8 @@ def fuse(
 
     loads = [access(to, read, walk) for (read, walk), to in tracing.operands.items()]
     stores = [
-        Store(access(OUT if at == 0 else f"to{at}", written, known.walk), known.value.step)
-        for at, (written, known) in enumerate(tracing.known.items())
+        Store(access(OUT if at == 0 else f"to{at}", written, computed.walk), computed.value.step)
+        for at, (written, computed) in enumerate(tracing.computed.items())
         if written not in removed
     ]
     if not stores:
@@ -175,7 +175,8 @@ def fuse(
 
 
 def _access(name: str, node: Node, walk: Walk, out: Sequence[sympy.Expr]) -> Access:
-    """`out` are the strides of the product, which tell along which dimension the kernel stores."""
+    """Return the access; `out` are the strides of the product, which determine the dimension along
+    which the kernel stores."""
     operand = operand_of(name, node, STORED)
     along = 1 if out[1] == 1 and out[2] != 1 else 2
     others = tuple(_number(step) for at, step in enumerate(walk.steps) if at != along)
@@ -189,18 +190,18 @@ def _number(expr: sympy.Expr) -> Expr:
 
 
 def _three(values: Sequence[Any], fill: int) -> list[sympy.Expr]:
-    """With the batch, if it is missing."""
+    """Return three values, with a batch if it is missing."""
     return [sympy.expand(value) for value in ([fill] * (3 - len(values)) + list(values))]
 
 
 _DIMS = {"a": (BATCH, LINE, K), "b": (BATCH, K, LINE)}
-"""What the dimensions of a factor are, the last ones for a matrix."""
+"""The dimensions of a factor, the last ones for a matrix."""
 _PLACES = {LINE: "line", K: "k"}
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedFactor:
-    """A factor that is computed where it is loaded. `nodes` has the tensor of each source."""
+    """A factor that is computed while loading. `nodes` has the tensor of each source."""
 
     prologue: Prologue
     nodes: Mapping[str, Node]
@@ -208,7 +209,7 @@ class ComputedFactor:
 
 @dataclass(slots=True)
 class _FactorTracing:
-    """What the body has asked for so far. `factor` is the tensor as the product takes it."""
+    """The loads of the body so far. `factor` is the tensor as the product reads it."""
 
     side: str
     factor: Node
@@ -234,7 +235,7 @@ class _FactorTracing:
         pointwise.run_body(node, digits.values, handler)
 
     def _digits(self, node: Any) -> Digits:
-        """The node's loops as parts of the factor's dimensions."""
+        """Return the node's loops as parts of the factor's dimensions."""
         ranges, loops = _loops_of(node)
         _, stored = _accesses(node, loops)
         walk = walk_of(stored[0], loops)
@@ -248,7 +249,7 @@ class _FactorTracing:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """`first <= index < end`; an end that is None is not known."""
+    """`first <= index < end`; an end of None is unknown."""
 
     index: sympy.Expr
     first: int | None = None
@@ -256,10 +257,9 @@ class _Range:
 
 
 class _Handler(pointwise.ChainHandler):
-    """Knows places too, and parts of a factor that tensors are put together for (`cat`, `stack`):
-    within its part, each of equal parts has the place's remainder. Without `digits` places have
-    some value.
-    """
+    """A handler that also tracks positions, and the parts of a factor that tensors are joined for
+    (`cat`, `stack`): within its part, each of equal parts has the position's remainder. Without
+    `digits` positions have an arbitrary value."""
 
     def __init__(
         self,
@@ -276,22 +276,22 @@ class _Handler(pointwise.ChainHandler):
 
     @property
     def partial(self) -> bool:
-        """Whether what is loaded now is not for all elements."""
+        """Whether the current loads are not for all elements."""
         return bool(self._within)
 
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value: Value = super()._default(name, args, kwargs)
-        known = self._range(name, *args) if len(args) == 2 else None
-        if known is not None:
-            self._ranges[value.step] = known
+        range_ = self._range(name, *args) if len(args) == 2 else None
+        if range_ is not None:
+            self._ranges[value.step] = range_
         return value
 
     def _range(self, name: str, left: Value, right: Value) -> _Range | None:
-        """What is known where such a comparison holds."""
-        one, other = self._ranges.get(left.step), self._ranges.get(right.step)
-        if name in ("and_", "logical_and", "bitwise_and") and one is not None:
-            alike = other is not None and other.index == one.index
-            return _Range(one.index, one.first, other.end) if alike and other else None
+        """Return the range in which such a comparison holds."""
+        first, second = self._ranges.get(left.step), self._ranges.get(right.step)
+        if name in ("and_", "logical_and", "bitwise_and") and first is not None:
+            alike = second is not None and second.index == first.index
+            return _Range(first.index, first.first, second.end) if alike and second else None
         index, limit = self._indices.get(left.step), self._indices.get(right.step)
         if index is None or name not in ("ge", "lt"):
             return None
@@ -302,7 +302,7 @@ class _Handler(pointwise.ChainHandler):
         return _Range(index, int(number)) if name == "ge" else _Range(index, None, int(number))
 
     def masked(self, mask: Value, body: Callable[[], Value], other: float) -> Value:
-        """`body` where the mask holds; it loads what is there for all elements."""
+        """Compute `body` where the mask holds; loads are for all elements, within bounds."""
         self._within.append(self._ranges.get(mask.step))
         try:
             value = body()
@@ -314,29 +314,29 @@ class _Handler(pointwise.ChainHandler):
         return super().load(name, pointwise.plain_index(index, self._remainder))
 
     def _remainder(self, index: sympy.Expr) -> sympy.Expr:
-        """The place within a part, if `index` is that of the part that is loaded for."""
-        for known in self._within:
-            first, end = (0, None) if known is None else (known.first or 0, known.end)
-            if known is None or (end := end or self._end(known.index)) is None:
+        """Return the position within a part, if `index` is that of the part being loaded."""
+        for part in self._within:
+            first, end = (0, None) if part is None else (part.first or 0, part.end)
+            if part is None or (end := end or self._end(part.index)) is None:
                 continue
             size = end - first
-            if size > 0 and first % size == 0 and sympy.expand(index - known.index + first) == 0:
-                return pointwise.remainder(known.index, size)
+            if size > 0 and first % size == 0 and sympy.expand(index - part.index + first) == 0:
+                return pointwise.remainder(part.index, size)
         return index
 
     def _end(self, index: sympy.Expr) -> int | None:
-        """How many values the place along a dimension has."""
+        """Return the number of positions along a dimension."""
         dim = None if self._digits is None else self._digits.whole(index)
         size = None if dim is None or self._digits is None else self._digits.size(dim)
         return int(size) if size is not None and size.is_Integer else None
 
     def index_expr(self, index: sympy.Expr, dtype: torch.dtype) -> Value:
-        """A sum of digits of k. Raises ExpressionError for others."""
+        """Return a sum of digits of k. Raises ExpressionError for other indices."""
         index = pointwise.plain_index(index)
         value = self._index(index)
-        found = self._chain.cast(value, pointwise.dtype_name(dtype))
-        self._indices[found.step] = index
-        return found
+        result = self._chain.cast(value, pointwise.dtype_name(dtype))
+        self._indices[result.step] = index
+        return result
 
     def _index(self, index: sympy.Expr) -> Value:
         dim = None if self._digits is None else self._digits.whole(index)
@@ -346,7 +346,7 @@ class _Handler(pointwise.ChainHandler):
         for term in sympy.Add.make_args(sympy.expand(index)):
             times, rest = term.as_independent(*term.free_symbols, as_Add=False)
             if not times.is_Integer or abs(times) > 1 << 20:
-                raise ExpressionError(f"{index} is no number of a factor")
+                raise ExpressionError(f"{index} is not a position in a factor")
             part = self._chain.constant(int(times), "int32")
             if rest != 1:
                 part = self._chain.apply("mul", part, self._place(rest))
@@ -357,15 +357,15 @@ class _Handler(pointwise.ChainHandler):
     def _place(self, index: sympy.Expr) -> Value:
         if self._digits is None:
             return place_value(self._chain, "k", 1, 1)
-        found = self._digits.place(index)
-        if found is None or found[0] * found[1] > 1 << 20:
-            raise ExpressionError(f"{index} is no digit of K")
-        return place_value(self._chain, "k", *found)
+        divided = self._digits.place(index)
+        if divided is None or divided[0] * divided[1] > 1 << 20:
+            raise ExpressionError(f"{index} is not a digit of K")
+        return place_value(self._chain, "k", *divided)
 
 
 def compute(node: Any, factor: Node, side: str) -> ComputedFactor:
-    """The factor `side`, "a" or "b", as `node` computes it. `factor` is the tensor that the product
-    takes, which is all of what `node` stores. Raises TemplateError where that cannot be."""
+    """Return the factor `side`, "a" or "b", as `node` computes it. `factor` is the tensor that the
+    product reads, which is all that `node` stores. Raises TemplateError if that is impossible."""
     tracing = _FactorTracing(side, factor)
     tracing.run(node)
     assert tracing.result is not None
@@ -379,7 +379,7 @@ def compute(node: Any, factor: Node, side: str) -> ComputedFactor:
 
 
 def _tensor(name: str, gathered: Gathered, factor: Node, side: str) -> Node:
-    """The elements of a buffer that a factor is computed of, as (batch, lines, groups of K)."""
+    """Return the elements of a factor's source buffer, as (batch, lines, groups of K)."""
     sizes: list[Any] = [1, 1, 1]
     dims: Sequence[int] = _DIMS[side]
     own = [sympy.expand(size) for size in factor.get_size()]
@@ -391,6 +391,6 @@ def _tensor(name: str, gathered: Gathered, factor: Node, side: str) -> Node:
 
 
 def _inside(name: str, gathered: Gathered, digits: Digits) -> bool:
-    """Whether all that a factor's elements are computed of is certainly there."""
+    """Return whether all sources of a factor's elements certainly exist."""
     last, elements = digits.last(gathered), pointwise.elements(name)
     return last is not None and elements is not None and gathered.offset >= 0 and last < elements

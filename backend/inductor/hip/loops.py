@@ -1,7 +1,6 @@
-"""Where the loops of a pointwise node run: over the elements of a product, by its batch, row and
-column, and over those of a factor, by batch, line and K, where neighbours along K may share an
-element of what they are computed of.
-"""
+"""The loops of a pointwise node: over the elements of a product, by its batch, row and column,
+and over those of a factor, by batch, line and K, where neighbours along K may share a source
+element."""
 
 from __future__ import annotations
 
@@ -16,27 +15,27 @@ from backend.errors import ExpressionError
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """An index as a sum: a step for each loop, or for each dimension, and what is left."""
+    """An index as a sum: a step for each loop or dimension, and the rest."""
 
     steps: tuple[sympy.Expr, ...]
     offset: sympy.Expr
 
 
 def walk_of(index: sympy.Expr, loops: Sequence[sympy.Symbol]) -> Walk:
-    """Raises ExpressionError for an index that is no such sum."""
+    """Split an index. Raises ExpressionError if it is not such a sum."""
     rest = sympy.expand(index)
     steps = tuple(rest.coeff(loop, 1) for loop in loops)
     for loop, step in zip(loops, steps, strict=True):
         rest = sympy.expand(rest - loop * step)
     if any(part.has(*loops) for part in (rest, *steps) if loops):
-        raise ExpressionError(f"{index} is no sum of steps")
+        raise ExpressionError(f"{index} is not a sum of steps")
     return Walk(steps, rest)
 
 
 @dataclass(slots=True)
 class _Digits:
-    """A loop or a dimension, of which the lower digits are known already: the rest of its size, the
-    step of the next digit in memory, and its weight in the loop or dimension itself."""
+    """A loop or a dimension whose lower digits are assigned already: the rest of its size, the step
+    of the next digit in memory, and its weight in the loop or dimension itself."""
 
     size: sympy.Expr
     step: sympy.Expr
@@ -59,14 +58,15 @@ class LoopDigit:
 
 @dataclass(frozen=True, slots=True)
 class LoopMap:
-    """How loops make up dimensions: one may be split into several of the other."""
+    """How loops form dimensions: either may be split into several of the other."""
 
     digits: tuple[LoopDigit, ...]
     dims: int
 
     def by_dim(self, walk: Walk) -> Walk:
-        """A walk along loops as one along dimensions. Raises ExpressionError where an element's
-        place is no sum of steps along these, as in a tensor that repeats within a dimension."""
+        """Convert a walk along loops to one along dimensions. Raises ExpressionError if an
+        element's position is not a sum of steps along these, as in a tensor that repeats within a
+        dimension."""
         steps: list[sympy.Expr | None] = [None] * self.dims
         for digit in self.digits:
             step = walk.steps[digit.loop] * digit.in_loop
@@ -83,10 +83,8 @@ def loop_map(
     sizes: Sequence[sympy.Expr],
     strides: Sequence[sympy.Expr],
 ) -> LoopMap:
-    """Map loops that `walk` through a tensor of these sizes and strides, each element once.
-
-    Raises ExpressionError where they do not, or where that cannot be decided.
-    """
+    """Map loops that `walk` through a tensor of these sizes and strides, each element once. Raises
+    ExpressionError if they do not, or if that cannot be decided."""
     left = {
         n: _Digits(size, step)
         for n, (size, step) in enumerate(zip(loops, walk.steps, strict=True))
@@ -124,7 +122,7 @@ def _quotient(over: sympy.Expr, under: sympy.Expr) -> sympy.Expr:
 
 
 def _divides(under: sympy.Expr, over: sympy.Expr) -> bool:
-    """Whether it does for all values of the symbols, as far as can be seen."""
+    """Return whether it certainly divides for all values of the symbols."""
     quotient = _quotient(over, under)
     return bool(sympy.denom(sympy.together(quotient)) == 1)
 
@@ -135,7 +133,7 @@ BATCH, LINE, K = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """A number of `size` values that is part of a dimension, in which it counts `weight`."""
+    """A number of `size` values that is part of a dimension, with the weight `weight` in it."""
 
     dim: int
     weight: sympy.Expr
@@ -154,7 +152,7 @@ class _Part:
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """Element `offset + batch * strides[0] + line * strides[1] + k // group * strides[2]`, where
-    line and k begin anew after `periods`; 0 is never."""
+    line and k restart after `periods`; 0 is never."""
 
     strides: tuple[sympy.Expr, sympy.Expr, sympy.Expr]
     group: int
@@ -164,7 +162,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class _Periodic:
-    """`times` what a whole dimension's index is, divided, and the remainder of that."""
+    """`times` the index of a whole dimension, divided, modulo a number."""
 
     dim: int
     times: sympy.Expr
@@ -173,16 +171,14 @@ class _Periodic:
 
 
 class Digits:
-    """The loops of a node, taken apart into digits of a factor's dimensions.
+    """The loops of a node, split into digits of a factor's dimensions. `mapping` maps the loops to
+    a tensor; `dims` are its dimensions."""
 
-    `found` maps the loops to a tensor; `dims` says what its dimensions are.
-    """
-
-    def __init__(self, loops: Sequence[sympy.Expr], found: LoopMap, dims: Sequence[int]) -> None:
+    def __init__(self, loops: Sequence[sympy.Expr], mapping: LoopMap, dims: Sequence[int]) -> None:
         self._digits: dict[sympy.Symbol, Digit] = {}
         values = []
         for number, size in enumerate(loops):
-            own = [digit for digit in found.digits if digit.loop == number]  # the lowest first
+            own = [digit for digit in mapping.digits if digit.loop == number]  # the lowest first
             value = sympy.S.Zero
             for at, digit in enumerate(own):
                 end = own[at + 1].in_loop if at + 1 < len(own) else size
@@ -192,10 +188,10 @@ class Digits:
                 value += digit.in_loop * symbol
             values.append(value)
         self.values = tuple(values)
-        """The values of the loops, made of digits."""
+        """The values of the loops, composed of digits."""
 
     def gathered(self, index: sympy.Expr) -> Gathered:
-        """Raises ExpressionError for an index that is nothing of the kind."""
+        """Return the elements of an index. Raises ExpressionError for an index of another form."""
         plain, again = self._periodic(index)
         parts, offset = self._parts(plain)
         if len({part.digit for part in parts}) < len(parts):
@@ -217,8 +213,8 @@ class Digits:
         return Gathered((strides[0], strides[1], stride), group, offset, (line, k))
 
     def _periodic(self, index: sympy.Expr) -> tuple[sympy.Expr, dict[int, _Periodic]]:
-        """What of a sum is not periodic, and what is, by its dimension."""
-        plain, found = sympy.S.Zero, dict[int, _Periodic]()
+        """Split a sum into its non-periodic part, and the periodic parts by dimension."""
+        plain, periodic = sympy.S.Zero, dict[int, _Periodic]()
         for term in sympy.Add.make_args(sympy.expand(index)):
             times, rest = term.as_independent(*self._digits, as_Add=False)
             dim = self.whole(rest.args[0]) if type(rest).__name__ == "ModularIndexing" else None
@@ -226,13 +222,13 @@ class Digits:
                 plain += term
                 continue
             _, divisor, modulus = rest.args
-            if dim in found or not (divisor * modulus).is_Integer or (dim != K and divisor != 1):
+            if dim in periodic or not (divisor * modulus).is_Integer or (dim != K and divisor != 1):
                 raise ExpressionError(f"{index}: a tensor that repeats itself")
-            found[dim] = _Periodic(dim, times, int(divisor), int(modulus))
-        return plain, found
+            periodic[dim] = _Periodic(dim, times, int(divisor), int(modulus))
+        return plain, periodic
 
     def whole(self, index: sympy.Expr) -> int | None:
-        """The dimension, line or K, of which `index` is the place; None if it is of none."""
+        """Return the dimension, line or K, whose position `index` is, or None."""
         for dim in (LINE, K):
             own = [
                 symbol * digit.weight for symbol, digit in self._digits.items() if digit.dim == dim
@@ -244,19 +240,19 @@ class Digits:
     def size(self, dim: int) -> sympy.Expr:
         return sympy.Mul(*(digit.size for digit in self._digits.values() if digit.dim == dim))
 
-    def last(self, found: Gathered) -> int | None:
-        """The last element of all; None where sizes are not known."""
-        last = found.offset
-        for dim, stride in zip((BATCH, LINE, K), found.strides, strict=True):
+    def last(self, gathered: Gathered) -> int | None:
+        """Return the last of all elements; None if sizes are unknown."""
+        last = gathered.offset
+        for dim, stride in zip((BATCH, LINE, K), gathered.strides, strict=True):
             size = self.size(dim)
-            period = 0 if dim == BATCH else found.periods[dim - 1]
+            period = 0 if dim == BATCH else gathered.periods[dim - 1]
             if period and size.is_Integer:
                 size = min(size, sympy.Integer(period))
-            last += stride * sympy.floor((size - 1) / (found.group if dim == K else 1))
+            last += stride * sympy.floor((size - 1) / (gathered.group if dim == K else 1))
         return int(last) if last.is_Integer else None
 
     def place(self, index: sympy.Expr) -> tuple[int, int] | None:
-        """Divisor and modulus if the index is `k // divisor % modulus`; None if it is not."""
+        """Return divisor and modulus if the index is `k // divisor % modulus`; else None."""
         if type(index).__name__ != "ModularIndexing":
             return None
         inner, divisor, modulus = index.args
@@ -267,7 +263,7 @@ class Digits:
             return None
         (part,) = left
         digit = self._digits[part.digit]
-        # What is above the digit must make up multiples of the modulus too.
+        # Higher digits must also be multiples of the modulus.
         alone = digit.weight == 1 and self._is_top(digit)
         low = digit.weight == 1 and _divides(whole, digit.size)
         if digit.dim != K or part.times != 1 or part.divisor != 1 or not (alone or low):
@@ -281,7 +277,7 @@ class Digits:
         return self._digits[part.digit].dim
 
     def _parts(self, index: sympy.Expr) -> tuple[list[_Part], sympy.Expr]:
-        """The index as a sum of parts, and what is left of it."""
+        """Return the index as a sum of parts, and the rest."""
         parts: list[_Part] = []
         offset = sympy.S.Zero
         for term in sympy.Add.make_args(sympy.expand(index)):
@@ -294,15 +290,15 @@ class Digits:
                 over, under = rest.args
                 parts += self._divided(over, under, times)
             else:
-                raise ExpressionError(f"{index} is no place in a factor")
+                raise ExpressionError(f"{index} is not a place in a factor")
         return parts, offset
 
     def _divided(self, over: sympy.Expr, under: sympy.Expr, times: sympy.Expr) -> Iterator[_Part]:
-        """Of a sum only one digit may not be a multiple of the divisor: its lower part is lost."""
+        """Divide a sum: at most one digit is not a multiple of the divisor, and is cut."""
         parts, offset = self._parts(over)
         lost = [part for part in parts if not _divides(under, part.times)]
         if len(lost) > 1 or not _divides(under, offset) or offset != 0:
-            raise ExpressionError(f"{over} // {under} is no place in a factor")
+            raise ExpressionError(f"{over} // {under} is not a place in a factor")
         for part in parts:
             if part not in lost:
                 yield _Part(part.digit, times * sympy.cancel(part.times / under), part.divisor)
@@ -310,7 +306,7 @@ class Digits:
                 divisor = part.divisor * sympy.cancel(under / part.times)
                 yield _Part(part.digit, times, divisor)
             else:
-                raise ExpressionError(f"{over} // {under} is no place in a factor")
+                raise ExpressionError(f"{over} // {under} is not a place in a factor")
 
     def _stride(self, parts: Sequence[_Part], dim: int) -> sympy.Expr:
         times = {part.digit: part for part in parts if self._dim(part) == dim}
@@ -326,7 +322,7 @@ class Digits:
         return strides.pop() if strides else sympy.S.Zero
 
     def _grouped(self, parts: Sequence[_Part]) -> tuple[int, sympy.Expr]:
-        """The group along K and the stride from one to the next."""
+        """Return the group along K and the stride from one to the next."""
         if not parts:
             return 1, sympy.S.Zero
         units = {part: self._digits[part.digit].weight * part.divisor for part in parts}

@@ -1,8 +1,8 @@
-"""Tensors of the graph as operands of kernels, and as text of the generated code; and ATen in place
-of a kernel of ours, which has won and cannot be called after all, in Python or in C++.
+"""Tensors of the graph as operands of kernels, and as text of the generated code; and ATen as the
+fallback for a winning kernel of ours that cannot be called, in Python or in C++.
 
 C++ calls the stable functions of torch's C ABI (`aoti_torch_...`). Those without a form that writes
-into a tensor give a new one, which is copied.
+into a tensor return a new one, which is copied.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from backend.templates.problem import Activation
 DTYPES: dict[torch.dtype, DType] = {
     getattr(torch, name): name for name in get_args(DType) if name in ACC or name == "int32"
 }
-"""Of factors, biases and products."""
+"""The types of factors, biases and products."""
 STORED: dict[torch.dtype, DType] = {getattr(torch, name): name for name in get_args(DType)}
-"""Of all that a kernel may read and write."""
+"""All types that a kernel may read and write."""
 
 
 def operand_of(name: str, node: Node, dtypes: Mapping[torch.dtype, DType] = DTYPES) -> Operand:
-    """A tensor of the graph as an operand. Raises UnsupportedProblemError for a dtype that no
-    template has."""
+    """Return a tensor as an operand. Raises UnsupportedProblemError for other dtypes."""
     layout = node.get_layout()
     dtype = dtypes.get(node.get_dtype())
     if dtype is None:
@@ -46,7 +45,7 @@ def operand_of(name: str, node: Node, dtypes: Mapping[torch.dtype, DType] = DTYP
 
 
 def stored_dtype(name: str) -> str:
-    """The dtype of a buffer. Raises ExpressionError for one that kernels neither read nor write."""
+    """Return the dtype of a buffer. Raises ExpressionError if kernels neither read nor write it."""
     dtype = pointwise.buffer_dtype(name)
     if dtype not in STORED.values():
         raise ExpressionError(f"{name} is of {dtype}")
@@ -58,12 +57,12 @@ def _plain(expr: Any) -> Any:
 
 
 def _aligned(node: Node) -> bool:
-    """Whether the storage begins at a multiple of the widest access. What a choice writes does."""
+    """Return whether the storage is aligned to the widest access, as outputs of choices are."""
     return not torch_graph.is_registered(node) or torch_graph.is_ours_to_align(node)
 
 
 def address(node: Node) -> str:
-    """Of a tensor's first element, in the wrapper's language; a view begins within its buffer."""
+    """Return the address of a tensor's first element, in Python or C++; views have offsets."""
     base = f"{torch_graph.real_name(node.get_name())}.data_ptr()"
     offset = node.get_layout().offset if torch_graph.is_view(node) else 0
     if offset == 0:
@@ -74,24 +73,21 @@ def address(node: Node) -> str:
 
 
 def tensor_text(node: Node) -> str:
-    """Python of a tensor; a view is one of its buffer."""
+    """Return a tensor as Python text; a view is derived from its buffer."""
     text, name = str(node.codegen_reference()), node.get_name()
     return text.replace(name, torch_graph.real_name(name), 1)
 
 
-SCALES = ("scale_a", "scale_b")
-
-
 def scale_of(operands: Mapping[str, Operand], name: str) -> Operand:
-    """One number, or one a row of the left factor and a column of the right one. Raises
-    UnsupportedProblemError for those of blocks."""
+    """Return the scale: one number, or one for each row of the left factor and column of the right
+    one. Raises UnsupportedProblemError for block scales."""
     scale, factor, along = operands[name], operands[name[-1]], -2 if name == "scale_a" else -1
-    one = all(size == 1 for size in scale.sizes)
+    is_single = all(size == 1 for size in scale.sizes)
     lines = [1, 1]
     lines[along] = factor.sizes[along]
-    if scale.dtype != "float32" or not (one or list(scale.sizes) == lines):
+    if scale.dtype != "float32" or not (is_single or list(scale.sizes) == lines):
         raise UnsupportedProblemError(f"{name} is {scale.dtype} of {scale.sizes}")
-    return scale if not one else replace(scale, sizes=(), strides=())
+    return scale if not is_single else replace(scale, sizes=(), strides=())
 
 
 _FUNCTIONAL: dict[Activation, str] = {
@@ -113,7 +109,7 @@ ONEDNN: Mapping[tuple[str, str], Activation] = {
 
 
 def write_aten(buffer: Any) -> None:
-    """Write into the wrapper what computes the product of `buffer` without a kernel of ours."""
+    """Write the product of `buffer` into the wrapper without a kernel of ours."""
     template, wrapper = buffer.template, torch_graph.graph().wrapper_code
     if not torch_graph.writes_cpp():
         text = template.aten_text([tensor_text(node) for node in buffer.inputs])
@@ -121,7 +117,7 @@ def write_aten(buffer: Any) -> None:
         wrapper.writeline(f"{tensor_text(buffer)}.copy_({text})")
         return
     nodes = list(buffer.inputs)
-    if template.activation != "none":  # a linear layer's: its weight is (N, K) there
+    if template.activation != "none":  # a linear layer, whose weight is (N, K) there
         nodes[1] = torch_graph.transposed(nodes[1])
     inputs = [str(node.codegen_reference()) for node in nodes]
     out = str(buffer.codegen_reference())
@@ -134,13 +130,13 @@ def write_aten(buffer: Any) -> None:
         wrapper.writeline(line)
 
 
-def product_text(template: Any, given: Mapping[str, str]) -> str:
-    """Python of a product of such operands, by public functions of torch alone."""
-    a, b, bias = given["a"], given["b"], given.get("bias")
-    if "c" in given:
-        return f"torch.add(torch.mm({a}, {b}), torch.mm({given['c']}, {given['d']}))"
-    if "scale_a" in given:
-        scales = f"{given['scale_a']}, {given['scale_b']}"
+def product_text(template: Any, operands: Mapping[str, str]) -> str:
+    """Return Python of a product of such operands, with public functions of torch only."""
+    a, b, bias = operands["a"], operands["b"], operands.get("bias")
+    if "c" in operands:
+        return f"torch.add(torch.mm({a}, {b}), torch.mm({operands['c']}, {operands['d']}))"
+    if "scale_a" in operands:
+        scales = f"{operands['scale_a']}, {operands['scale_b']}"
         dtype = template.layout.dtype
         options = f"bias={bias}, out_dtype={dtype}, use_fast_accum={template.fast_sums}"
         return f"torch._scaled_mm({a}, {b}, {scales}, {options})"
@@ -153,15 +149,15 @@ def product_text(template: Any, given: Mapping[str, str]) -> str:
     return text
 
 
-def product_cpp(template: Any, out: str, given: Mapping[str, str], device: str) -> list[str]:
-    """C++ of the same, into `out`."""
-    a, b, bias = given["a"], given["b"], given.get("bias")
+def product_cpp(template: Any, out: str, operands: Mapping[str, str], device: str) -> list[str]:
+    """Return C++ of the same, into `out`."""
+    a, b, bias = operands["a"], operands["b"], operands.get("bias")
     shims = f"aoti_torch_{device}_"
-    if "c" in given:
-        return [checked("aoti_torch__mm_plus_mm_out", out, a, b, given["c"], given["d"])]
-    if "scale_a" in given:
+    if "c" in operands:
+        return [checked("aoti_torch__mm_plus_mm_out", out, a, b, operands["c"], operands["d"])]
+    if "scale_a" in operands:
         dtype = str(template.layout.dtype).removeprefix("torch.")
-        scales, fast = (given["scale_a"], given["scale_b"]), int(template.fast_sums)
+        scales, fast = (operands["scale_a"], operands["scale_b"]), int(template.fast_sums)
         return [
             *optional("bias", bias),
             f"int32_t dtype = aoti_torch_dtype_{dtype}();",
@@ -180,7 +176,7 @@ def product_cpp(template: Any, out: str, given: Mapping[str, str], device: str) 
 def linear_cpp(
     out: str, activation: Activation, x: str, weight: str, bias: str | None = None
 ) -> list[str]:
-    """C++ of a linear layer on the CPU and what oneDNN does behind it."""
+    """Return C++ of a linear layer on the CPU with oneDNN's activation."""
     attr, algorithm = next(names for names, of in ONEDNN.items() if of == activation)
     return [
         *optional("bias", bias),
@@ -200,13 +196,13 @@ def linear_cpp(
 
 
 def checked(function: str, *arguments: object) -> str:
-    """C++ of a call whose error is raised."""
+    """Return C++ of a call whose error is raised."""
     text = ", ".join(map(str, arguments))
     return f"AOTI_TORCH_ERROR_CODE_CHECK({function}({text}));"
 
 
 def copied(out: str, function: str, *arguments: object) -> list[str]:
-    """C++ of a call that gives a new tensor, which is copied into `out`."""
+    """Return C++ of a call that returns a new tensor, which is copied into `out`."""
     return [
         "AtenTensorHandle made;",
         checked(function, *arguments, "&made"),
@@ -216,7 +212,7 @@ def copied(out: str, function: str, *arguments: object) -> list[str]:
 
 
 def optional(name: str, tensor: str | None) -> list[str]:
-    """C++ of `name`, the pointer to a tensor that may be missing."""
+    """Return C++ of `name`, the pointer to a tensor that may be missing."""
     if not tensor:
         return [f"AtenTensorHandle* {name} = nullptr;"]
     return [
@@ -226,6 +222,6 @@ def optional(name: str, tensor: str | None) -> list[str]:
     ]
 
 
-def numbers(name: str, values: Sequence[int]) -> str:
-    """C++ of an array; at least one of its elements is there."""
+def cpp_array(name: str, values: Sequence[int]) -> str:
+    """Return C++ of an array with at least one element."""
     return f"const int64_t {name}[] = {{{', '.join(map(str, values)) or '0'}}};"

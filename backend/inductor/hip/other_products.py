@@ -1,13 +1,13 @@
-"""Products of other kinds than one of two plain matrices: convolutions, grouped products, products
-whose weight is stored in 8 bits, and products by Composable Kernel. From nodes and options to a
-problem, and what its results are checked against.
+"""Products other than one of two plain matrices: convolutions, grouped products, products with an
+8-bit weight, and products by Composable Kernel. From nodes and options to a problem, and its
+reference result.
 
-An 8-bit weight is widened where it is loaded, which is exact, and each column is scaled in the
-store: `x @ weight.T * scale`, as ATen's `_weight_int8pack_mm`.
+An 8-bit weight is widened while loading, which is exact, and each column is scaled in the store: `x
+@ weight.T * scale`, as in ATen's `_weight_int8pack_mm`.
 
 Composable Kernel's universal GEMM comes from the package `ck4inductor`, which has its headers and a
 list of instances. An instance takes a minute to compile, so none is offered unless `ROCM_TUI_CK`
-says how many are to be tried for a product.
+gives the number to try for a product.
 """
 
 from __future__ import annotations
@@ -40,39 +40,32 @@ from backend.inductor.hip.fusion import OUT, Fused
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
-from backend.model.options import Options, convolution_of_values, numbers
+from backend.model.options import Options, convolution_numbers, convolution_of_values
 from backend.templates.ck import render_ck
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.expressions import ChainBuilder
 from backend.templates.fusion import FactorSource, Prologue
 from backend.templates.operand import Operand
 from backend.templates.problem import Activation, GemmProblem, GroupedProblem, grouped_problem
-from backend.templates.rendering import (
-    Rendered,
-    render_conv,
-    render_direct,
-    render_gemm,
-    render_grouped,
-    render_skinny,
-)
+from backend.templates.rendering import Rendered
 from backend.toolchain.target import CompileOptions, Headers
 
 
 def convolution_factors(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The options of ATen's choice, which its inputs do not tell; None where one is no number."""
-    given = convolution_of_values(kwargs)
-    return None if given is None else {"given": given}
+    """Return the options of ATen's choice, which its inputs lack; None if one is not a number."""
+    values = convolution_of_values(kwargs)
+    return None if values is None else {"given": values}
 
 
 def convolution_keywords(given: Options) -> dict[str, Any]:
-    """Those of `torch.convolution` but for the bias."""
+    """Return the keywords of `torch.convolution` without the bias."""
     values: dict[str, Any] = {name: list(numbers) for name, numbers in given}
     return values | {"transposed": False, "groups": values["groups"][0]}
 
 
 @contextlib.contextmanager
 def without_library() -> Iterator[None]:
-    """cuDNN takes TF32 for float32 factors; torch's own convolution computes what it is given."""
+    """A context without cuDNN, which uses TF32 for float32 factors, unlike torch's convolution."""
     enabled = torch.backends.cudnn.enabled
     torch.backends.cudnn.enabled = False
     try:
@@ -89,7 +82,7 @@ class ConvReference(Reference):
     activation: Activation = "none"
 
     def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Tile]:
-        """Some images, and where filters see the same channels some of the filters."""
+        """Yield tiles of some images, and if filters see the same channels, some of the filters."""
         image, weight = (math.prod(tensor.shape[1:]) for tensor in inputs[:2])
         pixels, itemsize = math.prod(sizes[2:]), wide_dtype(inputs[0]).itemsize
         few = inputs[0].shape[1] == inputs[1].shape[1]
@@ -106,8 +99,8 @@ class ConvReference(Reference):
                 yield slice(first, first + n), slice(filter, filter + c), *rest
 
     def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
-        """By Cauchy and Schwarz the terms of a sum are bound by the lengths of the filter and of
-        what it sees of the image."""
+        """Return the values, and bounds by Cauchy and Schwarz: the terms of a sum are bounded by
+        the lengths of the filter and of its window of the image."""
         wide = wide_dtype(inputs[0])
         images, filters = tile[:2]
         x, weight, *bias = inputs[0][images], *(tensor[filters] for tensor in inputs[1:])
@@ -129,7 +122,6 @@ class ROCmConvTemplate(HipTemplate):
     input nodes are an image, a weight and maybe a bias."""
 
     template = "conv"
-    renders = staticmethod(render_conv)
     joined = False
 
     def __init__(
@@ -139,7 +131,7 @@ class ROCmConvTemplate(HipTemplate):
         self.given = given
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> ConvProblem:
-        """Raises UnsupportedProblemError."""
+        """Return the problem. Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands = {name: operand_of(name, node) for name, node in nodes.items()}
         return convolution_problem(
@@ -164,14 +156,14 @@ class ROCmConvTemplate(HipTemplate):
 
     def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
         x, weight, *bias = inputs
-        given = numbers(self.given)
+        given = convolution_numbers(self.given)
         lists = {name: given[name] for name in ("stride", "padding", "dilation", "output_padding")}
         stride, padding, dilation, output = ((name, len(n)) for name, n in lists.items())
         name = f"aoti_torch_{device}_convolution"
         arguments = (*stride, *padding, *dilation, 0, *output, given["groups"][0])
         return [
             *operands.optional("bias", bias[0] if bias else None),
-            *(operands.numbers(name, n) for name, n in lists.items()),
+            *(operands.cpp_array(name, n) for name, n in lists.items()),
             *operands.copied(out, name, x, weight, "bias", *arguments),
         ]
 
@@ -180,7 +172,6 @@ class ROCmDirectConvTemplate(ROCmConvTemplate):
     """Groups of few channels, from an image in LDS; configs are `DirectConfig`."""
 
     template = "direct"
-    renders = staticmethod(render_direct)
     joined = True
 
 
@@ -191,14 +182,14 @@ class GroupedReference(Reference):
     activation: Activation = "none"
 
     def drawn(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The inputs with ends that make sense: groups as even as can be, which have all rows."""
+        """Return the inputs with groups as even as possible, which cover all rows."""
         a, b, ends = inputs
         groups = torch.arange(1, len(ends) + 1, dtype=torch.int64)
         even = (groups * a.shape[0] // max(1, len(ends))).to(ends)
         return [a, b, ends.clone().copy_(even)]
 
     def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Tile]:
-        """Some rows of one group."""
+        """Yield tiles of some rows of one group."""
         a, b, ends = inputs
         itemsize = wide_dtype(a).itemsize
         left = tensors.CHUNK_BYTES - 2 * itemsize * b[0].numel()
@@ -208,7 +199,8 @@ class GroupedReference(Reference):
                 yield slice(row, min(last, row + rows)), slice(0, sizes[1])
 
     def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
-        """By Cauchy and Schwarz the terms of a sum are bound by the lengths of row and column."""
+        """Return the values, and bounds by Cauchy and Schwarz: the terms of a sum are bounded by
+        the lengths of row and column."""
         a, b, ends = inputs
         wide, rows = wide_dtype(a), tile[0]
         group = next(at for at, (_, last) in enumerate(_ranges(ends)) if rows.start < last)
@@ -223,18 +215,13 @@ def _ranges(ends: Tensor) -> list[tuple[int, int]]:
 
 
 class ROCmGroupedTemplate(HipTemplate):
-    """Tiles of groups of rows; configs are `GemmConfig`. The input nodes are the rows, a factor a
-    group, and where the groups end."""
+    """Tiles of groups of rows; configs are `GemmConfig`. The input nodes are the rows, a factor for
+    each group, and the ends of the groups."""
 
     template = "grouped"
-    renders = staticmethod(render_grouped)
-
-    def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
-        nodes = self.input_nodes if buffer is None else buffer.inputs
-        return dict(zip(("a", "b", "ends"), nodes, strict=False))
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> GroupedProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        """Return the problem. Raises UnsupportedProblemError, and KeyError for an unknown dtype."""
         nodes = self.named_nodes() if nodes is None else nodes
         if len(nodes) != 3:
             raise UnsupportedProblemError("groups without ends")
@@ -248,7 +235,7 @@ class ROCmGroupedTemplate(HipTemplate):
         )
 
     def stored(self) -> Operand:
-        """All groups have the same result, each some of its rows."""
+        """The result: all groups share it, each with some of its rows."""
         return operand_of(OUT, self.output_node)
 
     def reference(self) -> GroupedReference:
@@ -281,14 +268,17 @@ class Int8WeightReference(Reference):
 INT8_OPERANDS = ("a", "weight", "scale_b")
 
 
-class Int8WeightTemplate(HipTemplate):
-    """Input nodes are x (M, K), the weight (N, K) and a scale for each of its rows."""
+class ROCmInt8WeightTemplate(HipTemplate):
+    """Tiles through LDS, of x (M, K), the weight (N, K) and a scale for each of its rows; configs
+    are `GemmConfig`."""
+
+    template = "gemm"
 
     def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
         super().__init__(input_nodes, layout, **(options | {"operands": INT8_OPERANDS}))
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
-        """Raises UnsupportedProblemError."""
+        """Return the problem. Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         x, weight, scale = (operand_of(name, nodes[name]) for name in INT8_OPERANDS)
         return scaled_int8(x, weight, scale, operand_of(OUT, self.output_node))
@@ -303,49 +293,41 @@ class Int8WeightTemplate(HipTemplate):
         return operands.copied(out, f"aoti_torch_{device}__weight_int8pack_mm", *inputs)
 
 
-class ROCmInt8WeightTemplate(Int8WeightTemplate):
-    """Tiles through LDS; configs are `GemmConfig`."""
-
-    template = "gemm"
-    renders = staticmethod(render_gemm)
-
-
-class ROCmSkinnyInt8WeightTemplate(Int8WeightTemplate):
-    """Few rows; configs are `SkinnyConfig`."""
+class ROCmSkinnyInt8WeightTemplate(ROCmInt8WeightTemplate):
+    """The same for few rows; configs are `SkinnyConfig`."""
 
     template = "skinny"
-    renders = staticmethod(render_skinny)
 
 
 COUNT = "ROCM_TUI_CK"
-"""The variable: how many instances are tried for a product."""
+"""The environment variable for how many instances are tried for a product."""
 
 _COMPILE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class CkLibrary:
-    """What is installed: the instances, and how a source that calls one is compiled."""
+    """The installed library: the instances, and how a source that calls one is compiled."""
 
     operations: tuple[Any, ...]
     options: CompileOptions
 
     @property
     def identity(self) -> str:
-        """For a comment in a source: what it is compiled with beside what it says."""
+        """The text for a comment in a source that identifies its headers and options."""
         digests = " ".join(headers.digest[:16] for headers in self.options.headers)
         return f"{self.options.standard}, headers {digests}"
 
 
 def ck_instances_wanted(env: Mapping[str, str] = os.environ) -> int:
-    """How many instances are tried for a product."""
-    given = env.get(COUNT, "")
-    return int(given) if given.isdecimal() else 0
+    """Return how many instances are tried for a product."""
+    text = env.get(COUNT, "")
+    return int(text) if text.isdecimal() else 0
 
 
 @functools.cache
 def ck_library() -> CkLibrary:
-    """Raises ImportError where `ck4inductor` is not installed, and HeadersError."""
+    """Return the library. Raises ImportError without `ck4inductor`, and HeadersError."""
     package = importlib.import_module("ck4inductor")
     instances = importlib.import_module("ck4inductor.universal_gemm.gen_instances")
     home = Path(str(package.__file__)).parent
@@ -364,9 +346,9 @@ class ROCmCKTemplate(HipTemplate):
         super().__init__(input_nodes, layout, **options)
         self.options = ck_library().options
 
-    @staticmethod
-    def renders(*rendered: Any) -> Rendered:
-        return render_ck(ck_library().identity, *rendered)
+    def rendered(self, problem: Any, config: Any, kernel: Any, input_reorder: Any) -> Rendered:
+        identity = ck_library().identity
+        return render_ck(identity, problem, config, kernel.name, kernel, input_reorder)
 
     def workspace_size(self, rendered: Any) -> Any:
         return 0
@@ -378,8 +360,8 @@ class ROCmCKTemplate(HipTemplate):
 
 
 def scaled_int8(x: Operand, weight: Operand, scale: Operand, out: Operand) -> GemmProblem:
-    """`out = x @ weight.T * scale`: `x` is (M, K), `weight` (N, K) of int8, `scale` (N,). The sums
-    are scaled. Raises UnsupportedProblemError."""
+    """Build `out = x @ weight.T * scale`: `x` is (M, K), `weight` (N, K) of int8, `scale` (N,). The
+    sums are scaled. Raises UnsupportedProblemError."""
     ranks = [len(operand.sizes) for operand in (x, weight, scale, out)]
     if weight.dtype != "int8" or ranks != [2, 2, 1, 2]:
         raise UnsupportedProblemError(f"a weight of {weight.dtype}, dimensions {ranks}")

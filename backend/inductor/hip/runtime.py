@@ -1,15 +1,18 @@
-"""What the code of a compiled graph imports: a kernel from its source, by way of the code cache.
+"""The import of a compiled graph's code: a kernel from its source, through the code cache.
 
 A graph may be compiled by one process and run by many, none of which has our hooks on. So this
-imports no torch, and the source stands in the graph: what the cache lacks is compiled again.
+imports no torch, and the source is part of the graph: a kernel missing from the cache is compiled
+again.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Sequence
 
 from backend.disk.layout import cache_dir
+from backend.inductor.torch.versions import KERNELS_LOG
 from backend.toolchain import code_cache
 from backend.toolchain.target import CompileOptions, Headers, parse_target
 
@@ -35,10 +38,15 @@ class LoadedKernel:
             self._library.check(self._name, code)
 
     def workspace_bytes(self, integers: Sequence[int]) -> int:
-        """The workspace that a call with these sizes and runtime arguments needs."""
+        """Return the workspace that a call with these sizes and runtime arguments needs."""
         size = ctypes.c_size_t(0)
         self(*[None] * self._pointers, *integers, ctypes.byref(size), None, None)
         return size.value
+
+
+def log_kernel(source: str, kind: str = "ROCm") -> None:
+    """Log the source of a graph's kernel where Inductor logs those of its own."""
+    logging.getLogger(KERNELS_LOG).info("%s Kernel:\n%s", kind, source)
 
 
 def load_kernel(
@@ -54,19 +62,20 @@ def load_kernel(
     standard: str = "",
     flags: Sequence[str] = (),
 ) -> LoadedKernel:
-    """The kernel of `source`, which takes `pointers` tensors and `integers` numbers.
+    """Return the kernel of `source`, which takes `pointers` tensors and `integers` numbers.
 
-    Inductor's wrapper calls kernels of GPUs as `NAME.NAME(...)`; `alias` is that name. What
-    `toolchain` made of it is loaded without asking for a compiler. `headers` are folders and the
-    hashes of what they have; the rest is as in `CompileOptions`. Raises what the toolchain raises
-    where the kernel must be compiled and cannot be.
+    Inductor's wrapper calls GPU kernels as `NAME.NAME(...)`; `alias` is that name. A library by
+    `toolchain` is loaded without looking for a compiler. `headers` are folders and the hashes of
+    their content; the rest is as in `CompileOptions`. Raises the toolchain's errors if the kernel
+    must be compiled and cannot be.
     """
-    root, folders = cache_dir(), tuple(Headers(*given) for given in headers)
+    root, folders = cache_dir(), tuple(Headers(*pair) for pair in headers)
     options = CompileOptions(headers=folders, standard=standard, flags=tuple(flags))
     compiled = code_cache.compile(
         source, parse_target(target), options, cache_root=root, toolchain=toolchain
     )
     kernel = LoadedKernel(code_cache.load(compiled.path, root), entry, pointers, integers)
     if alias:
+        log_kernel(source)
         setattr(kernel, alias, kernel)
     return kernel

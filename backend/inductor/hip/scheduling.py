@@ -1,10 +1,9 @@
-"""How the graph calls our kernels. All else is left to the scheduling that had the device.
+"""How the graph calls our kernels. Everything else is left to the device's previous scheduling.
 
-Our scheduling is a subclass of the one that had it: Inductor asks for classes in some places, and
-meets what it knows.
+Our scheduling is a subclass of the previous one, since Inductor checks for classes in some places.
 
-Pointwise nodes behind a product, our kernels do in their store: see `epilogue.py`. What
-they cannot do is refused before it is fused, and left to Inductor.
+Our kernels compute pointwise nodes behind a product in their store: see `fusion.py`. Nodes that
+they cannot compute are refused before fusion, and left to Inductor.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.errors import ExpressionError, TemplateError
+from backend.inductor.child_python import importing
 from backend.inductor.guard import failure_text, quietly, say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer
 from backend.inductor.hip.fusion import ComputedFactor, Fused, compute
@@ -23,9 +23,11 @@ from backend.inductor.hip.template import GraphKernel
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import pointwise
 
+_PROFILED = ("ProfiledKernel", "rocm_tui_profiled")
+
 
 class ROCmCPPScheduling:
-    """The part that is ours, to be mixed into a scheduling class of Inductor's."""
+    """Our part, mixed into a scheduling class of Inductor's."""
 
     @staticmethod
     def is_rocm_cpp_template(node: Any) -> bool:
@@ -52,7 +54,7 @@ class ROCmCPPScheduling:
     def _can_fuse(
         self, stock: Callable[..., Any], ours: Callable[..., bool], node1: Any, node2: Any
     ) -> bool:
-        """`ours` if one of the two is ours; not to fuse is always right."""
+        """Call `ours` if one of the two nodes is ours; refusing to fuse is always correct."""
         concerned = False
         with quietly("nothing is fused with our kernels"):
             concerned = self._concerns(node1, node2)
@@ -78,12 +80,12 @@ class ROCmCPPScheduling:
                 raise
             say_once(f"a kernel of ours cannot be called, ATen's is: {failure_text(error)}")
             self._call_aten(nodes)
-            return None
-        self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
+        else:
+            self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
         return None
 
     def _call(self, nodes: Sequence[Any]) -> None:
-        """Define the kernel of a template's node and call it, for what stands behind it too."""
+        """Define the kernel of a template's node and call it, including its fused nodes."""
         group = FusedGroup.of(nodes)
         buffer = group.buffer
         kernel, source, removed = _rendered(group)
@@ -94,10 +96,10 @@ class ROCmCPPScheduling:
         torch_graph.write_origins(self, nodes, name)
         if buffer.choice is not None:
             torch_graph.write_comment(buffer.choice.text())
-        kernel.call_kernel(name, buffer)
+        kernel.call_kernel(_profiled(name, kernel, buffer), buffer)
 
     def _can_be_called(self, nodes: Sequence[Any]) -> bool:
-        """Do all that may fail, before a buffer is allocated: in C++ there is no way back then."""
+        """Do what may fail before a buffer is allocated: in C++ there is no way back then."""
         try:
             group = FusedGroup.of(nodes)
             kernel, source, _ = _rendered(group)
@@ -109,13 +111,13 @@ class ROCmCPPScheduling:
         return True
 
     def _call_aten(self, nodes: Sequence[Any]) -> None:
-        """Have ATen do the product, and Inductor what would have been fused with it."""
+        """Generate the product with ATen, and with Inductor the nodes that were to be fused."""
         group = FusedGroup.of(nodes)
         torch_graph.keep_buffers(name for node in nodes for name in node.get_buffer_names())
         with torch_graph.freeing_later():
             for node in group.before:
                 self.codegen_node(node)  # type: ignore[attr-defined]
-            self.flush()  # type: ignore[attr-defined]  # what ATen reads is written first
+            self.flush()  # type: ignore[attr-defined]  # ATen's inputs must be written first
         group.template.mark_run()
         write_aten(group.buffer)
         with torch_graph.freeing_later():
@@ -131,7 +133,7 @@ class ROCmCPPScheduling:
         buffer: ROCmTemplateBuffer,
         node_schedule: Sequence[Any],
     ) -> str:
-        """The name of the kernel in the wrapper, which defines each source once."""
+        """Return the name of the kernel in the wrapper, which defines each source once."""
         wrapper = torch_graph.graph().wrapper_code
         target = str(buffer.template.target)
         marked = f"// {target}\n{source}"
@@ -145,7 +147,7 @@ class ROCmCPPScheduling:
 
 @dataclass(frozen=True, slots=True)
 class FusedGroup:
-    """A template's node and what is computed in its kernel, before the product and behind it."""
+    """A template's node and the nodes computed in its kernel, before and behind the product."""
 
     before: tuple[Any, ...]
     template: Any
@@ -153,7 +155,7 @@ class FusedGroup:
 
     @staticmethod
     def of(nodes: Sequence[Any]) -> FusedGroup:
-        """Raises ExpressionError where not one of them is ours, and a template."""
+        """Build the group. Raises ExpressionError if not exactly one node is a template of ours."""
         templates = [at for at, node in enumerate(nodes) if node.is_template()]
         if len(templates) != 1 or not ROCmCPPScheduling.is_rocm_cpp_template(nodes[templates[0]]):
             raise ExpressionError("one kernel of ours at a time")
@@ -166,19 +168,19 @@ class FusedGroup:
         return buffer
 
     def computed(self) -> dict[str, ComputedFactor]:
-        """The factors that the nodes before the product compute. Raises TemplateError."""
+        """Return the factors computed by the nodes before the product. Raises TemplateError."""
         factors = self.buffer.template.named_nodes(self.buffer)
-        found: dict[str, ComputedFactor] = {}
+        factors_by_side: dict[str, ComputedFactor] = {}
         for node in self.before:
             (name,) = node.get_buffer_names()
             sides = [side for side, factor in factors.items() if factor.get_name() == name]
             if len(sides) != 1 or sides[0] not in ("a", "b"):
-                raise ExpressionError(f"{name} is no factor")
-            found[sides[0]] = compute(node, factors[sides[0]], sides[0])
-        return found
+                raise ExpressionError(f"{name} is not a factor")
+            factors_by_side[sides[0]] = compute(node, factors[sides[0]], sides[0])
+        return factors_by_side
 
     def fused(self) -> Fused | None:
-        """What stands behind the product, if anything. Raises TemplateError."""
+        """Return the fused nodes behind the product, or None. Raises TemplateError."""
         if not self.behind:
             return None
         nodes = [self.template, *self.behind]
@@ -188,8 +190,23 @@ class FusedGroup:
         return fused
 
 
+def _profiled(name: str, kernel: GraphKernel, buffer: ROCmTemplateBuffer) -> str:
+    """Return the name to call for the kernel `name`: its own, or of an object that also times it if
+    Inductor does so."""
+    if not torch_graph.profiles(name):
+        return name
+    wrapper = torch_graph.graph().wrapper_code
+    alias = f"{name}_profiled_{wrapper.next_kernel_suffix()}"
+    gigabytes = kernel.estimate_kernel_num_bytes() / 1e9
+    gpu = buffer.get_device().type != "cpu"
+    wrapper.add_import_once(importing("backend.inductor.torch.benchmarks", *_PROFILED))
+    text = f"{_PROFILED[1]}({name}, {name=}, {gigabytes=}, {gpu=}, {alias=})"
+    wrapper.define_kernel(alias, text, gpu=False)
+    return alias
+
+
 def _fuses(node1: Any, node2: Any) -> bool:
-    """Whether the two can be one kernel of ours, each with what is fused with it already."""
+    """Return whether the two can be one kernel of ours, each with its already fused nodes."""
     try:
         group = FusedGroup.of([*node1.get_nodes(), *node2.get_nodes()])
         if group.before:
@@ -202,8 +219,8 @@ def _fuses(node1: Any, node2: Any) -> bool:
 
 
 def _rendered(group: FusedGroup) -> tuple[GraphKernel, str, frozenset[str]]:
-    """The kernel of a group, its source, and the buffers that need no memory. Raises TemplateError
-    where what stands there does not fit."""
+    """Return the kernel of a group, its source, and the buffers that need no memory. Raises
+    TemplateError if the nodes do not fit."""
     fused, computed = group.fused(), group.computed()
     removed = {name for node in group.before for name in node.get_buffer_names()}
     if fused is not None:
@@ -216,7 +233,7 @@ def _rendered(group: FusedGroup) -> tuple[GraphKernel, str, frozenset[str]]:
 
 @functools.cache
 def with_templates(stock: type) -> type:
-    """A subclass of `stock`, a scheduling class of Inductor's, that knows our kernels too."""
+    """Return a subclass of Inductor's scheduling class `stock` that also handles our kernels."""
     if issubclass(stock, ROCmCPPScheduling):
         return stock
     return type(f"ROCmTui{stock.__name__}", (ROCmCPPScheduling, stock), {})

@@ -1,10 +1,10 @@
-"""Templates of ours as Inductor's: from nodes of a graph and a config to a choice, and to a kernel
-in the graph being compiled, with its tensors as operands and the wrapper's call.
+"""Our templates as Inductor's: from nodes of a graph and a config to a choice, and to a kernel in
+the graph being compiled, with its tensors as operands and the wrapper's call.
 
-A wrapper of C++ (`cpp_wrapper`, and the models of AOTInductor) may run where there is no Python, no
-compiler and none of our files, so it holds the compiled library itself, as text: the first call
-writes it into memory (`memfd_create`), loads it from there and finds the entry. The graph, or the
-package, is then all that is needed, on a machine whose processor or GPU can run what was compiled.
+A C++ wrapper (`cpp_wrapper`, and AOTInductor's models) may run without Python, a compiler or any of
+our files, so it contains the compiled library itself, as text: the first call writes it to memory
+(`memfd_create`), loads it from there and looks up the entry. The graph, or the package, is then
+self-contained, on a machine whose processor or GPU can run the compiled code.
 """
 
 from __future__ import annotations
@@ -32,27 +32,26 @@ from backend.inductor.child_python import importing
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.fusion import OUT, ComputedFactor, Fused, fuse
 from backend.inductor.hip.operands import (
-    SCALES,
     address,
     operand_of,
     product_cpp,
     product_text,
     scale_of,
 )
+from backend.inductor.hip.runtime import log_kernel
 from backend.inductor.torch import benchmarks
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.templates.expressions import Language, defect
 from backend.templates.heuristics import pays, refitted
 from backend.templates.operand import ArgInfo, Operand
-from backend.templates.problem import Activation, GemmProblem
+from backend.templates.problem import SCALES, Activation, GemmProblem, input_order
 from backend.templates.rendering import (
     RUNTIME_ARGS,
     CallArg,
     Rendered,
     TemplateKernel,
-    render_gemm,
-    render_skinny,
+    render,
 )
 from backend.toolchain import code_cache
 from backend.toolchain.target import CompileOptions, parse_target
@@ -61,26 +60,27 @@ _LOADER = "rocm_tui_load_kernel"
 
 
 class GraphKernel(Protocol):
-    """What the scheduling has to know of a kernel."""
+    """The scheduling's view of a kernel."""
 
     name: str
 
     def define(self, alias: str, source: str, target: str, origins: str) -> None:
-        """Write into the wrapper what the graph calls `alias`, `origins` as a comment above it."""
+        """Write the definition of `alias` into the wrapper, below `origins` as a comment."""
 
     def arguments(self) -> list[str]:
-        """The arguments of a call, but for the workspace. Raises ValueError where the kernel cannot
-        take the sizes."""
+        """Return a call's arguments without the workspace. Raises ValueError for too large
+        sizes."""
 
     def call_kernel(self, name: str, node: Any) -> None:
-        """Write the call of the kernel `name` into the wrapper, its workspace around it.
+        """Write the call of the kernel `name` of the ROCmTemplateBuffer `node`, with its
+        workspace."""
 
-        `node` is the ROCmTemplateBuffer.
-        """
+    def estimate_kernel_num_bytes(self) -> int:
+        """Return the bytes that a call reads and writes if each element moves once."""
 
 
 class ROCmTemplateKernel(TemplateKernel):
-    """Knows which node each operand is, by its name."""
+    """A kernel that maps each operand to its node, by name."""
 
     imports = importing("backend.inductor.hip.runtime", "load_kernel", _LOADER)
 
@@ -105,7 +105,7 @@ class ROCmTemplateKernel(TemplateKernel):
         return len(self.call_args()) - self.pointers
 
     def extra_args(self) -> list[int]:
-        """Sizes and runtime arguments for a benchmark: guesses where they are dynamic."""
+        """Return sizes and runtime arguments for a benchmark: guesses if they are dynamic."""
         return [
             torch_graph.size_hint(arg.value)
             for arg in self.call_args()
@@ -115,6 +115,7 @@ class ROCmTemplateKernel(TemplateKernel):
     def define(self, alias: str, source: str, target: str, origins: str) -> None:
         wrapper = torch_graph.graph().wrapper_code
         if torch_graph.writes_cpp():
+            log_kernel(source)
             text = cpp_definition(alias, self.name, self.call_args(), source, target, self.options)
             wrapper.define_kernel(alias, text, origins, gpu=False)
             return
@@ -128,10 +129,11 @@ class ROCmTemplateKernel(TemplateKernel):
             f"pointers={self.pointers}, integers={self.integers}, alias={alias!r}, "
             f"toolchain={toolchain_for(source, target, self.options)!r}{given})"
         )
-        wrapper.define_kernel(alias, text, origins)
+        # Else autotuning at compile time runs it, without the import.
+        wrapper.define_kernel(alias, text, origins, gpu=False)
 
     def call_kernel(self, name: str, node: Any) -> None:
-        """Arguments are addresses and numbers; the stream is added by the wrapper on a GPU."""
+        """Write the call with addresses and numbers; the wrapper adds the stream on a GPU."""
         arguments = self.arguments()
         if torch_graph.writes_cpp():
             write_cpp_call(name, arguments, node)
@@ -144,6 +146,10 @@ class ROCmTemplateKernel(TemplateKernel):
             if device.type == "cpu":
                 arguments.append("None")
             wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
+
+    def estimate_kernel_num_bytes(self) -> int:
+        args = (arg for arg in self.call_args() if arg.kind in ("input", "output"))
+        return torch_graph.num_bytes(self.named_nodes[arg.name] for arg in args)
 
     def arguments(self) -> list[str]:
         torch_graph.keep_within(self.limits())
@@ -163,16 +169,18 @@ OPERANDS = ("a", "b", "bias")
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     """The base: a product `activation(alpha * a @ b + beta * bias)`, maybe with scales, or with a
-    second one; subclasses make the kernel.
+    second one; subclasses build the kernel.
 
     `input_nodes` are `operands`, of which the last ones may be missing; `input_reorder` is the
     order in which the C entry takes them. `layout` is that of the output, `target` what `str` names
     in graphs.
     """
 
+    template: ClassVar[str]
+    """Its name, which is part of the names and hashes of its choices."""
     language: ClassVar[Language] = "cpp"
     computes_factors: ClassVar[bool] = False
-    """Whether its kernels can compute a factor where they load it."""
+    """Whether its kernels can compute a factor while loading."""
 
     def __init__(
         self,
@@ -201,7 +209,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         self.fast_sums = fast_sums
 
     def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
-        """The choice `name`. Raises TemplateError where the config does not fit."""
+        """Return the choice `name`. Raises TemplateError if the config does not fit."""
         raise NotImplementedError
 
     def make_kernel_render(
@@ -211,18 +219,18 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         config: Any,
         fused: Fused | None = None,
     ) -> tuple[Any, Callable[[], Any]]:
-        """A new kernel, and what gives its source. `buffer` is the node that has won, if one has,
-        and `fused` what is fused with it."""
+        """Return a new kernel, and a function that returns its source. `buffer` is the winning
+        node, if there is one, and `fused` its fused nodes."""
         raise NotImplementedError
 
     def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
-        """The inputs by the names of their operands: those of the node that has won, if one has."""
+        """Return the inputs by the names of their operands: the winning node's, if there is one."""
         nodes = self.input_nodes if buffer is None else buffer.inputs
         return dict(zip(self.operands, nodes, strict=False))
 
     def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
-        """The names of the inputs that may be computed where they are loaded: of the two factors
-        those that are not read as something else too."""
+        """Return the names of the inputs that may be computed while loading: the factors that are
+        not also another operand."""
         if not self.computes_factors or self.problem().acc != "float32":
             return ()
         names = [node.get_name() for node in buffer.inputs]
@@ -234,7 +242,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         fused: Fused | None,
         computed: Mapping[str, ComputedFactor],
     ) -> tuple[GemmProblem, GemmProblem, dict[str, Any]]:
-        """The problem alone, the problem with what is fused, and the tensor of each operand."""
+        """Return the problem alone, the fused problem, and the tensor of each operand."""
         nodes = self.named_nodes(buffer)
         tensors: dict[str, Any] = nodes | ({OUT: buffer} if fused is None else fused.nodes)
         for factor in computed.values():
@@ -243,7 +251,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         return offered, with_prologues(with_epilogue(offered, fused), computed), tensors
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
-        """Raises UnsupportedProblemError."""
+        """Return the problem. Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
         scales = tuple(scale_of(operands, name) for name in SCALES if name in operands)
@@ -261,29 +269,29 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         )
 
     def stored(self) -> Operand:
-        """The result, each element of it once."""
+        """The result, each element once."""
         return self.problem().out
 
     def fuse(
         self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
     ) -> Fused:
-        """Pointwise nodes behind the kernel, to be computed in its store. What is in `removed` is
-        not stored. Raises ExpressionError where that cannot be."""
+        """Fuse pointwise nodes behind the kernel into its store. Buffers in `removed` are not
+        stored. Raises ExpressionError if that is impossible."""
         fused = fuse(buffer, self.stored(), nodes, self.problem().acc, removed)
         if why := defect(fused.epilogue.steps, self.language):
             raise ExpressionError(why)
         return fused
 
     def aten_text(self, inputs: Sequence[str]) -> str:
-        """Python that computes the same of such inputs, by public functions of torch alone."""
+        """Return Python that computes the same from these inputs, with torch's public functions."""
         return product_text(self, dict(zip(self.operands, inputs, strict=False)))
 
     def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
-        """C++ that does it into `out`, by the C ABI of torch alone."""
+        """Return C++ that computes the same into `out`, with torch's C ABI only."""
         return product_cpp(self, out, dict(zip(self.operands, inputs, strict=False)), device)
 
     def reference(self) -> Reference:
-        """What the output is checked against."""
+        """Return the reference for checking the output."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
         return GemmReference(
             self.alpha, self.beta, self.activation, order, self.operands, self.fast_sums
@@ -291,12 +299,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
 
 
 class HipTemplate(ROCmTemplate):
-    """A product in HIP; subclasses name the template and what renders it."""
+    """A product in HIP; subclasses name the template."""
 
-    template: ClassVar[str]
-    renders: ClassVar[Callable[..., Any]]
     options = CompileOptions()
-    """How its kernels are compiled."""
+    """The compile options of its kernels."""
 
     def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
         super().__init__(self.template, input_nodes, layout, **options)
@@ -333,9 +339,16 @@ class HipTemplate(ROCmTemplate):
             self.workspace_size(rendered),
         )
 
-    def workspace_size(self, rendered: Any) -> Any:
-        """Bytes, or an expression that is never too small."""
-        return workspace_size(rendered)
+    def workspace_size(self, rendered: Rendered) -> Any:
+        """Return the bytes, or an expression that is never too small."""
+        problem, split = rendered.problem, rendered.config.split_k
+        shape = (problem.batch, problem.m, problem.n, problem.k)
+        if all(isinstance(size, int) for size in shape):
+            return rendered.workspace_bytes(problem.sizes())
+        if split == 1:
+            return 0
+        rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
+        return math.prod((problem.acc_bytes * split, problem.batch, rows, cols + 7))
 
     def make_kernel_render(
         self,
@@ -345,7 +358,7 @@ class HipTemplate(ROCmTemplate):
         fused: Fused | None = None,
         computed: Mapping[str, ComputedFactor] = NOTHING,
     ) -> tuple[ROCmTemplateKernel, Callable[[], Any]]:
-        """The kernel has the same name in every graph, so that one binary serves them all."""
+        """Return the kernel, with one name in all graphs, so that one binary serves them all."""
         offered, problem, tensors = self.with_fused(buffer, fused, computed)
         split = (config.split_k,)
         kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, split, self.options)
@@ -353,8 +366,18 @@ class HipTemplate(ROCmTemplate):
             config = refitted(config, problem, offered)
             if not pays(config, problem, torch_graph.size_hint):
                 raise ConfigError("a factor that is better computed once")
-        reorder = _reorder(self, problem)
-        return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
+        reorder = input_order(problem, (self.operands[at] for at in self.input_reorder))
+        return kernel, lambda: self.rendered(problem, config, kernel, reorder)
+
+    def rendered(
+        self,
+        problem: GemmProblem,
+        config: Any,
+        kernel: ROCmTemplateKernel,
+        input_reorder: Sequence[int],
+    ) -> Rendered:
+        """Return the source. Raises ConfigError if the config does not fit the problem."""
+        return render(problem, config, kernel.name, kernel, input_reorder)
 
 
 class ROCmGemmTemplate(HipTemplate):
@@ -362,7 +385,6 @@ class ROCmGemmTemplate(HipTemplate):
 
     computes_factors = True
     template = "gemm"
-    renders = staticmethod(render_gemm)
 
 
 class ROCmSkinnyGemmTemplate(HipTemplate):
@@ -370,7 +392,6 @@ class ROCmSkinnyGemmTemplate(HipTemplate):
 
     computes_factors = True
     template = "skinny"
-    renders = staticmethod(render_skinny)
 
 
 def with_epilogue(problem: GemmProblem, fused: Fused | None) -> GemmProblem:
@@ -385,35 +406,14 @@ def with_prologues(problem: GemmProblem, computed: Mapping[str, ComputedFactor])
 
 
 def check_limits(sizes: Sequence[tuple[Any, int]]) -> None:
-    """Raises UnsupportedProblemError for a size that a kernel cannot be sure to stay below."""
+    """Raise UnsupportedProblemError if a size may exceed a kernel's limit."""
     for size, most in sizes:
         if not torch_graph.is_within(size, most):
             raise UnsupportedProblemError(f"{size}: no kernel of ours takes more than {most}")
 
 
-def workspace_size(rendered: Rendered) -> Any:
-    """Bytes, or an expression that is never too small."""
-    problem, split = rendered.problem, rendered.config.split_k
-    shape = (problem.batch, problem.m, problem.n, problem.k)
-    if all(isinstance(size, int) for size in shape):
-        return rendered.workspace_bytes(problem.sizes())
-    if split == 1:
-        return 0
-    rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
-    return math.prod((problem.acc_bytes * split, problem.batch, rows, cols + 7))
-
-
-def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
-    """The problem's inputs in the order of the template's, then those that are absent or fused."""
-    inputs = problem.inputs()
-    places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
-    names = (template.operands[at] for at in template.input_reorder)
-    order = [places[name] for name in names if name in places]
-    return [*order, *(at for at in range(len(inputs)) if at not in order)]
-
-
 def config_dict(config: Any) -> dict[str, Any]:
-    """A config by the names that its description has."""
+    """Return a config by the names in its description."""
     pairs = (pair.split("=", 1) for pair in config.description.split(", "))
     return {name: int(value) if value.isdecimal() else value for name, value in pairs}
 
@@ -477,7 +477,7 @@ struct Kernel {
 """
 
 _LINE = 4096
-"""Characters of a string literal; the compiler joins them."""
+"""The length of a string literal; the compiler joins them."""
 
 
 def cpp_definition(
@@ -488,10 +488,10 @@ def cpp_definition(
     target: str,
     options: CompileOptions,
 ) -> str:
-    """C++ of the function `alias`, which calls the entry of `source`, compiled for `target`.
+    """Return C++ of the function `alias`, which calls the entry of `source`, compiled for `target`.
 
-    It takes the arguments of the entry but for the first of its tail. Raises what the toolchain
-    raises, and LoadError where a library cannot be loaded by a program.
+    It takes the arguments of the entry except the first of its tail. Raises the toolchain's errors,
+    and LoadError if a program cannot load the library.
     """
     library = _library(source, target, options)
     parameters = ", ".join(f"{_type(arg)} {arg.name}" for arg in args)
@@ -510,7 +510,7 @@ def cpp_definition(
 
 
 def _type(arg: CallArg) -> str:
-    """As the C ABI passes it; the entry knows what a pointer points to."""
+    """Return the type in the C ABI; the entry knows the type behind a pointer."""
     return "const void*" if arg.kind == "input" else "void*" if arg.kind == "output" else arg.ty
 
 
@@ -523,8 +523,8 @@ def _library(source: str, target: str, options: CompileOptions) -> bytes:
 
 
 def _place(content: bytes) -> str:
-    """A piece of path that leads nowhere, other for each content. The C library takes two files of
-    one path for the same, and numbers of open files are used again."""
+    """Return a path component without effect, different for each content. The C library takes two
+    files of one path for the same, and file descriptors are reused."""
     number = int(hashlib.sha256(content).hexdigest()[:32], 16)
     bits = f"{number:0128b}"
     return "".join("./" if bit == "1" else "/" for bit in bits)
@@ -537,7 +537,7 @@ def _literal(content: bytes) -> str:
 
 
 def write_cpp_call(alias: str, arguments: Sequence[str], node: Any) -> None:
-    """The call of `alias` with `arguments`, its workspace around it."""
+    """Write the call of `alias` with `arguments`, inside its workspace."""
     device = node.get_device()
     wrapper = torch_graph.graph().wrapper_code
     with torch_graph.workspace(node.get_workspace_size(), device) as memory:

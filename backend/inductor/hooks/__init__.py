@@ -1,1 +1,1 @@
-"""What stands in Inductor's place in a program that runs under `rocm-tui run`."""
+"""The replacements of Inductor's parts in a program that runs under `rocm-tui run`."""

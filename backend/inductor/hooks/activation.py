@@ -1,13 +1,13 @@
 """Turning the hooks on. Nothing here costs or breaks anything where they are not requested.
 
 torch calls the entry points of the group `torch.backends` when it is imported, and an exception
-there breaks `import torch` for everyone. Ours is in a folder that only `rocm-tui run` puts on
-`PYTHONPATH`, so that installing this package changes no environment. Without the variable
-`ROCM_TUI_RUN` it returns at once. A program that does not use `run` may call `backend.activate()`.
+there breaks `import torch` for everyone. One of ours is in a folder that only `rocm-tui run` puts
+on `PYTHONPATH`; without the variable `ROCM_TUI_RUN` it returns at once. The other belongs to the
+installed package, and returns at once without `ROCM_TUI_TEMPLATES`. A program that uses neither
+may call `rocm_tui.activate()`.
 
-This is the top of the hooks: it imports the others, and none of them imports it. Those that load
-Inductor, or what a log is written with, are imported in functions, for a process that never
-compiles.
+This is the top of the hooks: it imports the others, and none of them imports it. Modules that load
+Inductor, or write logs, are imported in functions, for processes that never compile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from backend.inductor.guard import quietly, say, shielded
+from backend.inductor.guard import quietly, say, say_once, shielded
 from backend.inductor.hooks import environment
 from backend.inductor.torch import versions
 
@@ -30,6 +30,7 @@ _active: bool | None = None
 GRAPHS_OFF = "the hooks of compiled graphs are off"
 ACTIVITY_LOST = "what the process does is not recorded"
 TRITON_LOST = "tunings of @triton.autotune are not recorded"
+OPTIONS_LOST = "the options of the run are not set"
 KERNELS_OFF = "the hooks of pointwise, reduction and other Triton kernels are off"
 
 
@@ -42,20 +43,27 @@ def autoload() -> None:
             lost = environment.LAUNCHES_LOST
             when_imported(versions.TRITON_AUTOTUNER, shielded(lost, _log_triton_launches))
             when_imported(versions.AUTOTUNER, shielded(lost, _log_inductor_launches))
-            if not environment.run_info().get("run"):  # it is looked at, and recorded by nobody
+            if not environment.run_info().get("run"):  # the run only observes, without recording
                 return
-        activate(templates=environment.is_on(environment.TEMPLATES))
+        if environment.OPTIONS in os.environ:
+            when_imported(versions.COMPILER, shielded(OPTIONS_LOST, _set_options))
+        if not activate(templates=environment.is_on(environment.TEMPLATES)):
+            activate()  # without kernels of another version
     except Exception as error:  # the outermost boundary: `import torch` must go on
         _say_off(error)
 
 
-def activate(templates: bool = False) -> bool:
-    """Record this process's tunings and honour its pins; False on a torch that is not known.
+def activate(templates: bool = False, version: str | None = None) -> bool:
+    """Record this process's tunings and honour its pins; False on an unsupported torch.
 
-    `templates` offers our kernels too, from then on; graphs that were compiled before stay as they
-    are. Calling it again changes nothing else. It may be called before or after the first
-    `torch.compile`.
+    `templates` also offers our kernels, from then on; graphs compiled earlier stay as they are. If
+    their version is not `version`, or that of the environment, nothing is turned on. Calling it
+    again changes nothing else. It may be called before or after the first `torch.compile`.
     """
+    wanted = (version or environment.wanted_version()) if templates else None
+    if wanted is not None and wanted != (installed := environment.kernels_version()):
+        say_once(f"kernels {wanted} are wanted, and {installed} are installed: none are offered")
+        return False
     active = _activate()
     if active and templates:
         environment.separate_graphs()
@@ -69,10 +77,10 @@ def _activate() -> bool:
         return _active
     import torch  # heavy: whoever calls `activate` may not have it yet
 
-    if _active is not None:  # torch has called us meanwhile
+    if _active is not None:  # torch called us during its import
         return _active
     version = str(torch.__version__)
-    _active = versions.known(version)
+    _active = versions.is_supported(version)
     if _active:
         with quietly(ACTIVITY_LOST):
             _record_activity()
@@ -88,10 +96,21 @@ def _activate() -> bool:
             when_imported(versions.COMPILER, shielded(GRAPHS_OFF, _install_graphs))
     else:
         _unhooked(
-            f"torch {version} is not known to the hooks ({versions.range_text()} are); "
+            f"torch {version} is not supported by the hooks ({versions.range_text()} are); "
             "the program runs unhooked"
         )
     return _active
+
+
+def _set_options() -> None:
+    from backend.inductor.torch import captured  # heavy: Inductor
+
+    for name, text in environment.options().items():
+        try:
+            captured.set_option(name, text)
+        except ValueError as error:
+            if not environment.is_compile_worker():
+                say(f"{name}={text} is not set: {error}")
 
 
 def _log_triton_launches() -> None:
@@ -108,8 +127,8 @@ def _log_inductor_launches() -> None:
 
 
 def _record_activity() -> None:
-    """Begin the log now where the process is the program of a run itself, or a rank; the log of
-    another process begins with what it compiles."""
+    """Begin the log now if the process is the program of a run itself, or a rank; the log of
+    another process begins with its first compile."""
     if environment.is_compile_worker():
         return
     if environment.is_program():
@@ -126,9 +145,9 @@ def _watch_compiles() -> None:
 
 
 def _when_whole(action: Callable[[], None]) -> None:
-    """Call `action`, which imports the rest of Inductor, when that can be imported: a program that
-    imports the module of graphs first gets the selector's from its midst, and can compile nothing
-    before it has the compiler's too."""
+    """Call `action`, which imports the rest of Inductor, once that can be imported: a program that
+    imports the module of graphs first triggers the selector's import halfway, and can compile
+    nothing before it has the compiler's too."""
     graph = sys.modules.get(versions.GRAPH)
     if graph is not None and _initializing(graph) and versions.COMPILER not in sys.modules:
         when_imported(versions.COMPILER, action)
@@ -137,7 +156,7 @@ def _when_whole(action: Callable[[], None]) -> None:
 
 
 def _install() -> None:
-    """Put our selector in place as soon as the module of the stock one was imported."""
+    """Install our selector as soon as the stock one's module is imported."""
     global _active
     try:
         from backend.inductor.hooks import selector  # heavy: Inductor
@@ -157,7 +176,7 @@ def _install() -> None:
 
 
 def _install_graphs() -> None:
-    """Record compiled graphs as soon as the module that compiles them was imported."""
+    """Record compiled graphs as soon as the module that compiles them is imported."""
     if _active:
         from backend.inductor.hooks import graphs, recording  # heavy: Inductor
 
@@ -165,8 +184,8 @@ def _install_graphs() -> None:
 
 
 def _install_kernels() -> None:
-    """Record and pin the Triton kernels that Inductor launches, as soon as their tuner was
-    imported; in processes that only compile, too."""
+    """Record and pin the Triton kernels that Inductor launches, as soon as their tuner is imported;
+    also in processes that only compile."""
     if _active:
         from backend.inductor.hooks import inductor_kernels, recording  # heavy: what logs are of
 
@@ -181,7 +200,7 @@ def _record_triton() -> None:
 
 
 def _install_templates() -> None:
-    """Replace our selector by the one that offers our kernels too."""
+    """Replace our selector by the one that also offers our kernels."""
     if not _active:
         return
     try:
@@ -193,7 +212,7 @@ def _install_templates() -> None:
 
 
 def _unhooked(reason: str) -> None:
-    """Say why on stderr and in a session. Inductor's own compile workers keep quiet."""
+    """Report the reason on stderr and in a session. Inductor's own compile workers stay quiet."""
     if environment.is_compile_worker():
         return
     from backend.inductor.hooks.recording import record_unhooked  # heavy: what logs are made of
@@ -211,8 +230,8 @@ def _say_off(error: Exception) -> None:
 
 def when_imported(name: str, action: Callable[[], None]) -> None:
     """Call `action` once the module `name` has been executed: now, or after its import, which is
-    left to others. Importing `torch._inductor` takes seconds, and most programs that import torch
-    never compile."""
+    not triggered here. Importing `torch._inductor` takes seconds, and most programs that import
+    torch never compile."""
     module = sys.modules.get(name)
     if module is not None and not _initializing(module):
         action()
@@ -225,7 +244,7 @@ def _initializing(module: ModuleType) -> bool:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module by the other finders, and gives it a loader that calls the action."""
+    """Finds one module with the other finders, and gives it a loader that calls the action."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name = name
@@ -243,11 +262,11 @@ class _Finder(importlib.abc.MetaPathFinder):
             if spec is not None and spec.loader is not None:
                 spec.loader = _Loader(spec.loader, self._action)
                 return spec
-        return None  # the others, who are asked next, find what there is
+        return None  # the next finders search as usual
 
 
 class _Loader(importlib.abc.Loader):
-    """Runs the module's own loader, and then the action."""
+    """Runs the module's own loader, then the action."""
 
     def __init__(self, loader: importlib.abc.Loader, action: Callable[[], None]) -> None:
         self._loader = loader

@@ -1,14 +1,14 @@
-"""The ranks of a job choose together, where `rocm-tui run` was asked for it.
+"""The ranks of a job choose together, if `rocm-tui run` is asked to.
 
-A problem that another rank has decided is offered that choice alone, as a pin is: nothing is
-compiled or timed. Else this rank times the choices, and puts the fastest up for the others before
-PyTorch hears of it; was another rank faster with that, PyTorch hears of its choice alone. So what
-is selected here is what stands on the board, unless something is said.
+A problem that another rank has decided is offered only that choice, like a pin: nothing is compiled
+or timed. Otherwise this rank times the choices, and posts the fastest for the others before PyTorch
+gets the times; if another rank was faster, PyTorch gets only that rank's choice. So the selection
+here matches the board, unless a message says otherwise.
 
-Left to PyTorch are tunings in which all ranks take part: of collectives, and those that
+Tunings in which all ranks take part are left to PyTorch: collectives, and tunings that
 `distributed_max_autotune_gemm` spreads.
 
-The ranks meet in a folder where they are on one host or one was named, else in the store that
+The ranks meet in a folder if they are on one host or a folder was named, else in the store that
 torchrun's agent, or rank 0, serves for their job.
 """
 
@@ -40,19 +40,19 @@ from backend.inductor.torch import state
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.events import RanksAsked
-from backend.model.options import text_of
+from backend.model.options import text_of_options
 from backend.model.problem import parse_inputs_key
 from backend.model.tuning import Selection
 from backend.processes.tree import identity
 from backend.ranks import job
 from backend.ranks.job import (
     Board,
+    BoardUnavailable,
     Decision,
     FolderBoard,
     FoundDecision,
     JobMember,
-    Meeting,
-    NoBoard,
+    MeetingFolder,
     Rank,
     RankAgreement,
     WaitTimedOut,
@@ -61,7 +61,7 @@ from backend.ranks.job import (
 )
 
 CALL_SECONDS = 10.0
-"""A server that does not answer for so long is given up."""
+"""Seconds after which a silent server is given up."""
 
 _OURS = "rocm_tui/ranks"
 _MARK = 16
@@ -70,18 +70,17 @@ T = TypeVar("T")
 
 
 class StoreBoard:
-    """Notes as values of a TCPStore, below `job` of our own prefix. A note that is taken down is
-    empty. Each is written after a mark of its writer, who recognizes its own by that.
+    """Notes as values of a TCPStore, with keys under `job` and our own prefix. A removed note is
+    empty. Each note begins with a mark of its writer, by which writers recognize their own.
 
-    Nothing but the store is needed: no collective, no process group. The connection is our own,
-    since one is held as long as a call lasts, and the program has its own calls to make. A call to
-    a server that is silent never returns, whatever the time limit of the store (`check` and
-    `compare_set` have none): so a thread makes the calls, and is left behind with the one that
-    lasts too long.
+    Only the store is needed: no collective, no process group. The connection is our own, since a
+    call occupies its connection, and the program makes its own calls. A call to a silent server
+    never returns, whatever the time limit of the store (`check` and `compare_set` have none): so a
+    thread makes the calls, and is abandoned if one takes too long.
     """
 
     def __init__(self, host: str, port: int, job: str, seconds: float = CALL_SECONDS) -> None:
-        """Raises NoBoard where no store answers."""
+        """Connect. Raises BoardUnavailable if no store answers."""
         self._where = f"the store at {host}:{port}"
         self._prefix = f"{_OURS}/{job}/"
         self._seconds = min(seconds, CALL_SECONDS)
@@ -105,35 +104,35 @@ class StoreBoard:
         self._call(lambda: self._store.set(self._prefix + name, ""))
 
     def beat(self, name: str) -> None:
-        with contextlib.suppress(NoBoard):  # a sign that is missing is seen by those who wait
+        with contextlib.suppress(BoardUnavailable):  # waiting ranks notice a missing heartbeat
             self._count(name, 1)
 
     def last_beat(self, name: str) -> object:
         return self._count(name, 0)
 
     def _swap(self, name: str, value: bytes) -> bytes:
-        """Write `value` where nothing is, at once with reading what is there then."""
+        """Write `value` if there is none, and return the stored value, atomically."""
         key: str = self._prefix + name
-        swap: Callable[..., bytes] = self._store.compare_set  # takes bytes too
+        swap: Callable[..., bytes] = self._store.compare_set  # also accepts bytes
         return self._call(lambda: swap(key, b"", value))
 
     def _count(self, name: str, more: int) -> int:
         return self._call(lambda: int(self._store.add(f"{self._prefix}{name}.beats", more)))
 
     def _call(self, call: Callable[[], T]) -> T:
-        """Raises NoBoard; once it has, it always does."""
+        """Make a call in the thread. Raises BoardUnavailable; once raised, every call raises it."""
         if self._lost:
-            raise NoBoard(self._lost)
+            raise BoardUnavailable(self._lost)
         answer: futures.Future[T] = futures.Future()
         self._calls.put((call, answer))
         try:
             return answer.result(self._seconds)
         except futures.TimeoutError as error:
             self._lost = f"{self._where} does not answer for {self._seconds:g} s"
-            raise NoBoard(self._lost) from error
+            raise BoardUnavailable(self._lost) from error
         except (RuntimeError, OSError, ValueError, OverflowError) as error:
             self._lost = f"{self._where} cannot be reached: {_reason(error)}"
-            raise NoBoard(self._lost) from error
+            raise BoardUnavailable(self._lost) from error
 
 
 def _serve(calls: queue.SimpleQueue[tuple[Callable[[], Any], futures.Future[Any]]]) -> None:
@@ -148,41 +147,43 @@ def _serve(calls: queue.SimpleQueue[tuple[Callable[[], Any], futures.Future[Any]
 def _connected(host: str, port: int, seconds: float) -> Any:
     from torch.distributed import TCPStore  # a torch may be built without it
 
-    # Where nothing listens, TCPStore would try until its time is up and print its C++ stack.
+    # Without a server, TCPStore would retry until its timeout and print its C++ stack.
     socket.create_connection((host, port), seconds).close()
     limit = timedelta(seconds=seconds)
     return TCPStore(host, port, is_master=False, timeout=limit, wait_for_workers=False)
 
 
 def _reason(error: Exception) -> str:
-    told = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-    return brief(told or type(error).__name__, 100)
+    message = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    return brief(message or type(error).__name__, 100)
 
 
 _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 
 
-class NotYet(NoBoard):
+class BoardNotReady(BoardUnavailable):
     """Ranks cannot meet before there is a process group."""
 
 
 def board_of(size: int, layout: Layout, env: Mapping[str, str] = os.environ) -> Board:
-    """Where the ranks of a job of this size meet. Raises NoBoard, NotYet."""
+    """Return the board of a job of this size. Raises BoardUnavailable, BoardNotReady."""
     meeting = job.meeting(size, layout, env)
-    if isinstance(meeting, Meeting):
+    if isinstance(meeting, MeetingFolder):
         return FolderBoard(meeting)
     if meeting:
-        raise NoBoard(meeting)
+        raise BoardUnavailable(meeting)
     server = agent_store(env) or state.default_store()
     if server is None:
         why = "its ranks are on several hosts and have no store to meet in"
-        raise NotYet(f"{why}; call init_process_group before, or name a folder with --agree-dir")
+        raise BoardNotReady(
+            f"{why}; call init_process_group before, or name a folder with --agree-dir"
+        )
     return StoreBoard(*server, env.get("TORCHELASTIC_RUN_ID", ""), job.limit(env))
 
 
 def agent_store(env: Mapping[str, str]) -> tuple[str, int] | None:
-    """Host and port of the store that torchrun's agent serves before any rank starts; a rank that
-    is started again finds it as it was."""
+    """Return host and port of the store that torchrun's agent serves before any rank starts; it
+    outlives restarts of a rank."""
     host, port = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
     return (host, int(port)) if env.get(_AGENT) == "True" and host and port.isdecimal() else None
 
@@ -190,28 +191,28 @@ def agent_store(env: Mapping[str, str]) -> tuple[str, int] | None:
 UNAGREED = "ranks do not choose together"
 
 _here = threading.local()
-"""`turn`: the one in which this thread tunes."""
+"""`turn`: the turn in which this thread tunes."""
 
 
 def place() -> JobMember | None:
-    """This process in its job, by the environment, else by its process group."""
-    known = job.job_member()
+    """Return this process's membership in its job: from the environment, or its process group."""
+    member = job.job_member()
     group: Any = sys.modules.get("torch.distributed")
-    if known is not None or group is None or not group.is_available():
-        return known
+    if member is not None or group is None or not group.is_available():
+        return member
     if not group.is_initialized() or group.get_world_size() < 2:
         return None
     return JobMember(group.get_rank(), group.get_world_size())
 
 
-class Agreement:
-    """This process among the ranks of its job. Nothing is looked for before the first tuning."""
+class RankCoordinator:
+    """Coordinates this process with the ranks of its job. Does nothing before the first tuning."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._pid = 0
         self._turns: RankAgreement | None = None
-        self._known: set[str] = set()
+        self._questions: set[str] = set()
         self._size = 0
         self.trouble = ""
 
@@ -221,42 +222,41 @@ class Agreement:
         choices: Sequence[ChoiceCaller],
         pinned: ChoiceCaller | None,
         layout: Any,
-    ) -> Turn | None:
-        """That of a tuning which is offered these choices; None where this process is alone. May
-        wait."""
+    ) -> RankTurn | None:
+        """Return the turn of a tuning with these choices; None if this process is alone. Waits."""
         turns = self._joined(layout)
         if turns is None:
-            return Turn(self, tuning, choices, ()) if self.trouble else None
+            return RankTurn(self, tuning, choices, ()) if self.trouble else None
         questions = _questions(tuning, choices, layout)
-        turn = Turn(self, tuning, choices, questions, turns)
+        turn = RankTurn(self, tuning, choices, questions, turns)
         try:
             turn.put_pin(pinned) if pinned is not None else turn.ask()
-        except NoBoard as error:
+        except BoardUnavailable as error:
             self.end(error)
         return turn
 
     def is_new(self, question: str) -> bool:
-        """Whether this process had no answer to it before."""
-        new = question not in self._known
-        self._known.add(question)
+        """Return whether this process had no answer to the question before."""
+        new = question not in self._questions
+        self._questions.add(question)
         return new
 
-    def end(self, error: NoBoard) -> None:
-        """There is no board, or no more."""
+    def end(self, error: BoardUnavailable) -> None:
+        """Report that there is no board, or no longer."""
         self._turns, self.trouble = None, str(error)
-        say_once(f"{UNAGREED}: {error}; each chooses by itself")
+        say_once(f"{UNAGREED}: {error}; each rank chooses alone")
 
     def _joined(self, layout: Any) -> RankAgreement | None:
-        if self._pid != os.getpid():  # a fork has nothing of its parent's
+        if self._pid != os.getpid():  # a fork shares nothing with its parent
             self._pid, self._turns, self.trouble = os.getpid(), None, ""
-            self._known = set()
+            self._questions = set()
             self._join(layout)
         return self._turns
 
     def _join(self, layout: Any) -> None:
         here = place()
         if here is None:
-            self._pid = 0  # its process group may come yet
+            self._pid = 0  # its process group may be created later
             return
         try:
             board = board_of(here.size, Layout(home.current()))
@@ -264,10 +264,10 @@ class Agreement:
             me = Rank(here.rank, socket.gethostname(), process, _device(layout))
             self._turns = turns = RankAgreement(board, me, job.limit(), size=here.size)
             turns.register()
-        except NotYet as error:
+        except BoardNotReady as error:
             self._pid = 0
             self.end(error)
-        except NoBoard as error:
+        except BoardUnavailable as error:
             self.end(error)
         else:
             self._size = here.size
@@ -279,24 +279,24 @@ class Agreement:
             return
         try:
             others = turns.met(self._size)
-        except NoBoard:
-            return  # whoever served the board has ended before us, and nothing is asked any more
+        except BoardUnavailable:
+            return  # the board's server has ended before us, and nothing more is to be asked
         if not others:
             say_once(f"rank {turns.me.rank} met no other rank of its job in {turns.board}")
         elif any(other.device != turns.me.device for other in others):
             say_once("not all ranks have the same device: each kind chooses for itself")
 
 
-class Turn:
-    """One tuning. `choices` are those to offer; `why` one of them is selected, if that is known.
+class RankTurn:
+    """One tuning. `choices` are those to offer; `why` is the reason for selecting one, if known.
 
-    `questions` are the names of its notes: of the problem, and of the problem with just these
-    choices, for ranks that are not offered what was decided for the first.
+    `questions` are the names of its notes: of the problem, and of the problem with exactly these
+    choices, for ranks that are not offered the choice decided for the first.
     """
 
     def __init__(
         self,
-        agreement: Agreement,
+        agreement: RankCoordinator,
         tuning: TuningWatch,
         choices: Sequence[ChoiceCaller],
         questions: Sequence[str],
@@ -322,10 +322,10 @@ class Turn:
         """Whether there are other ranks to choose with."""
         return self._turns is not None
 
-    # Before the choices are timed
+    # Before timing
 
     def ask(self) -> None:
-        """Raises NoBoard."""
+        """Look for a decision. Raises BoardUnavailable."""
         turns = self._turns
         while turns is not None and self._questions:
             answer = turns.ask(self._questions[0], self.tuning.awaits)
@@ -346,8 +346,7 @@ class Turn:
             return
 
     def put_pin(self, pinned: ChoiceCaller) -> None:
-        """A pin holds, whatever other ranks have; they take it, if they have nothing. Raises
-        NoBoard."""
+        """Post a pin, which other ranks adopt if they have nothing. Raises BoardUnavailable."""
         self.why = "pin"
         holds = self._decide(pinned, {})
         if holds is not None and holds.hash != self._identity(pinned):
@@ -358,7 +357,7 @@ class Turn:
             )
 
     def _takes(self, decision: Decision) -> bool:
-        """Offer that choice alone; without it the next question is asked."""
+        """Offer only the decided choice, if available; otherwise the next question is asked."""
         question = self._questions[0]
         offered = [choice for choice in self.choices if self._identity(choice) == decision.hash]
         new = self._agreement.is_new(question)
@@ -383,11 +382,10 @@ class Turn:
         )
         self._say(self._reason, "this rank times it itself; the first that decides is followed")
 
-    # When they are timed
+    # After timing
 
     def settled(self, timings: Timings) -> Timings:
-        """What shall be known of these times: all, or that of the choice which others have taken
-        meanwhile."""
+        """Return the times for PyTorch: all, or only that of a choice decided meanwhile."""
         times = {choice: ms for choice, ms in timings.items() if math.isfinite(ms)}
         try:
             while times and self._questions:
@@ -399,7 +397,7 @@ class Turn:
                 if self._takes(decision):
                     (choice,) = self.choices
                     return {choice: timings.get(choice, times[fastest])}
-        except NoBoard as error:
+        except BoardUnavailable as error:
             self._agreement.end(error)
             self._reason, self._alone = self._agreement.trouble, True
         return timings
@@ -419,7 +417,7 @@ class Turn:
         return self._turns.decide(self._questions[0], ours)
 
     def _identity(self, choice: ChoiceCaller) -> str:
-        """What other ranks, on other devices of the same kind, know a choice by."""
+        """Return the name of a choice for other ranks, on other devices of the same kind."""
         hash_ = str(choice.hash_key())
         return self._identities.get(hash_, hash_)
 
@@ -432,9 +430,9 @@ class Turn:
             self._beaten = now
             self._turns.beat(self._lead)
 
-    # The end
+    # End
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> RankTurn:
         self._outer = getattr(_here, "turn", None)
         _here.turn = self
         return self
@@ -444,24 +442,24 @@ class Turn:
         if self._turns is not None and self._lead is not None:
             try:
                 self._turns.end(self._lead)
-            except NoBoard as trouble:
+            except BoardUnavailable as trouble:
                 self._agreement.end(trouble)
 
-    def told(self) -> Selection | None:
-        """Tell what there was between the ranks; why the choice was selected, if that is known."""
+    def report(self) -> Selection | None:
+        """Record the outcome between the ranks; return why the choice was selected, if known."""
         if self._reason or self.why == "rank":
-            known = self._decision
+            decision = self._decision
             here = {identity: name for name, identity in self._identities.items()}
             self.tuning.asked(
                 RanksAsked(
                     self.tuning.n,
                     time.time(),
-                    None if known is None else known.by.rank,
-                    None if known is None else here.get(known.hash, known.hash),
+                    None if decision is None else decision.by.rank,
+                    None if decision is None else here.get(decision.hash, decision.hash),
                     self._waited,
                     {}
-                    if known is None
-                    else {here.get(name, name): ms for name, ms in known.timings.items()},
+                    if decision is None
+                    else {here.get(name, name): ms for name, ms in decision.timings.items()},
                     self._reason,
                 )
             )
@@ -477,8 +475,8 @@ class Turn:
 
 
 def settled(tuning: TuningWatch, timings: Timings) -> Timings:
-    """See `Turn.settled`, of the turn in which this thread tunes."""
-    turn: Turn | None = getattr(_here, "turn", None)
+    """See `Turn.settled`, for the turn in which this thread tunes."""
+    turn: RankTurn | None = getattr(_here, "turn", None)
     if turn is None or turn.tuning is not tuning:
         return timings
     if turn.screening:
@@ -488,29 +486,29 @@ def settled(tuning: TuningWatch, timings: Timings) -> Timings:
 
 
 def screening() -> None:
-    """The next times of this thread are those of a few choices, to find out which others to try."""
-    turn: Turn | None = getattr(_here, "turn", None)
+    """Mark this thread's next times as those of a few choices that screen the others."""
+    turn: RankTurn | None = getattr(_here, "turn", None)
     if turn is not None:
         turn.screening = True
 
 
 @functools.cache
-def agreement() -> Agreement | None:
-    """That of this process; None where nobody asked for it."""
-    return Agreement(recorder()) if job.limit() else None
+def agreement() -> RankCoordinator | None:
+    """Return the coordinator of this process; None if agreement is off."""
+    return RankCoordinator(recorder()) if job.limit() else None
 
 
 def _questions(
     tuning: TuningWatch, choices: Sequence[ChoiceCaller], layout: Any
 ) -> tuple[str, str]:
     key = tuning.key
-    told = (_device(layout), key.op, key.inputs, key.precision, text_of(tuning.given))
+    parts = (_device(layout), key.op, key.inputs, key.precision, text_of_options(tuning.given))
     offered = sorted(identities(choices, home.current()).values())
-    return problem_name(*told), problem_name(*told, *offered)
+    return problem_name(*parts), problem_name(*parts, *offered)
 
 
 def _device(layout: Any) -> str:
-    """What choices depend on."""
+    """Return the properties of the device that choices depend on."""
     facts = torch_api.device_facts(layout.device)
     return f"{torch_api.system_hash()} {facts.name} {facts.arch} {facts.compute_units}"
 

@@ -1,13 +1,13 @@
-"""How often a graph is called and how long that takes, without the program noticing.
+"""The calls of a graph and their times, recorded without the program noticing.
 
-Each call counts down a number in a closure. The call that brings it to zero is timed, and puts in
-as many calls as may pass until the next one, so that timing takes less than `BUDGET` of what the
-graph's calls take on the host: that bounds the cost of all graphs of a program together. Which call
-is timed is drawn, or a program that calls a graph in turns with long and short inputs would be seen
-at its long ones only.
+Each call counts down a number in a closure. The call that reaches zero is timed, and sets the
+number of calls until the next one, so that timing takes less than `BUDGET` of the host time of the
+graph's calls: that bounds the cost of all graphs of a program together. The timed call is drawn at
+random; otherwise a program that alternates between long and short inputs might be sampled only at
+its long ones.
 
-The first calls are left out: they load kernels, tune, record CUDA graphs. A sample stands for all
-calls since the one before.
+The first calls are skipped: they load kernels, tune, record CUDA graphs. A sample represents all
+calls since the previous one.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from backend.inductor.guard import pass_on_if_a_handlers
+from backend.inductor.torch.compiled import Calling, StreamTimes
 from backend.model.graph import Clock, GraphTimes
 
-Calling = Callable[[Any], Any]
-
 BUDGET = 0.002
-"""The share of a graph's time on the host that timing its calls may take."""
+"""The maximum share of a graph's host time spent on timing its calls."""
 FREE = 30
-"""Samples a second of all graphs together that are taken in any case."""
+"""Samples per second, of all graphs together, that are always taken."""
 
 SKIPPED = 1
 SKIPPED_CUDAGRAPHS = 4
@@ -39,27 +38,17 @@ MIN_SPACING, MAX_SPACING = 0.001, 1.0
 """Seconds between two samples of a graph: a share of the time for which it has been sampled."""
 
 MAX_PENDING = 64
-"""Samples whose events have not come to pass; beyond that none is taken."""
-
-
-class Stream(Protocol):
-    """Times of a device; see `torch.compiled.StreamTimes`."""
-
-    def begin(self) -> Any | None: ...
-
-    def end(self, pair: Any) -> bool: ...
-
-    def passed(self, pair: Any) -> float | None: ...
+"""The maximum of samples with pending events; beyond that none is taken."""
 
 
 def next_step(
     *, cost: float, host: float, period: float, graphs: int, spacing: float, last: int
 ) -> int:
-    """How many calls from one sample to the next: `cost` seconds a sample, `host` seconds a call
-    on the host, `period` from call to call, in a program that calls so many graphs.
+    """Return the number of calls to the next sample: `cost` is seconds per sample, `host` seconds
+    per call on the host, `period` the time from call to call, `graphs` the number of graphs called.
 
-    At most twice as many as `last` time where that costs little: a program that becomes slow after
-    a fast beginning would else hardly be seen again.
+    At most twice `last` if that costs little: otherwise a program that becomes slow after a fast
+    beginning would hardly be sampled again.
     """
     if period <= 0:
         return 1
@@ -74,7 +63,7 @@ class GraphCalls:
     def __init__(
         self,
         *,
-        stream: Stream | None,
+        stream: StreamTimes | None,
         host: bool,
         skipped: int = SKIPPED,
         graphs: Callable[[], int] = lambda: 1,
@@ -83,8 +72,8 @@ class GraphCalls:
         clock: Callable[[], float] = time.perf_counter,
         draw: Callable[[], float] | None = None,
     ) -> None:
-        """Timed by `stream`, else by the host's clock where `host` allows it. `idle` tells whether
-        a call may be timed now, `graphs` how many the program has; `after` is called after each
+        """Time by `stream`, else by the host's clock if `host` permits. `idle` returns whether a
+        call may be timed now, `graphs` the program's number of graphs; `after` is called after each
         sample, with the clock."""
         self._stream = stream
         self._times = stream is not None or host
@@ -115,12 +104,12 @@ class GraphCalls:
         return "host" if self._stream is None else "device"
 
     def restart(self) -> None:
-        """Forget all; a forked child begins anew."""
+        """Reset all counts; a forked child begins anew."""
         self._pending.clear()
         self._begin()
 
     def stop(self) -> None:
-        """Time nothing any more."""
+        """Stop timing."""
         self._times = False
 
     def _count(self) -> int:
@@ -143,7 +132,7 @@ class GraphCalls:
             if left > 0:
                 return stock(inputs)
             entered = clock()
-            step = self._next()  # before the call: other threads may call meanwhile
+            step = self._next()  # before the call, since other threads may call meanwhile
             left += step
             given += step
             begun = self._begun(entered)
@@ -173,7 +162,7 @@ class GraphCalls:
             return entered, self._clock(), pair
         except Exception as error:
             pass_on_if_a_handlers(error)
-            self.stop()  # a GPU that has failed says so to the program, too
+            self.stop()  # a failed GPU also raises in the program
             return None
 
     def _ended(self, begun: tuple[float, float, Any]) -> None:
@@ -216,10 +205,10 @@ class GraphCalls:
         self._weighted_ms += weight * ms
 
     def _plan(self, before: float, host: float, returned: float, count: int) -> None:
-        """Choose how many calls to the next sample."""
+        """Determine the number of calls to the next sample."""
         now = self._clock()
         cost = before + now - returned
-        if self._last is None:  # what is done for the first time takes longer
+        if self._last is None:  # the first time takes longer
             self._first, self._last, self._host = now, (now, count), host
             return
         share = 0.2 if self._cost else 1.0

@@ -1,5 +1,5 @@
-"""The environment of a hooked process: its run, the features that are requested, and the cache dir
-in which it records.
+"""The environment of a hooked process: its run, the requested features, and the cache dir in which
+it records.
 
 Imports no torch: the program that starts others reads it too.
 """
@@ -18,48 +18,65 @@ from backend.inductor.torch.versions import tag_graphs
 from backend.templates.triton.module_file import interpreter_on
 
 RUN = "ROCM_TUI_RUN"
-"""The variable: a JSON object, or the path of a file that holds one. Its `run` names the run."""
+"""The environment variable with a JSON object, or a file's path. Its `run` names the run."""
 
 TEMPLATES = "ROCM_TUI_TEMPLATES"
-"""The variable: `1` turns the templates on where the hooks are on."""
+"""The environment variable that turns templates on (`1`, or the version that they must have). It
+turns on the hooks too where we are installed."""
+_ANY_VERSION = ("", "0", "1", "true", "yes", "on")
 
 CHECK = "ROCM_TUI_CHECK"
-"""The variable: `1` compares every choice's output with ATen's, not only that of ours."""
+"""The environment variable that compares every choice's output with ATen's (`1`), not only ours."""
 
 SHARES = "ROCM_TUI_SHARES"
-"""The variable: `0` turns the recording of graphs off, `1` on; else it is on under `run`."""
+"""The environment variable for recording graphs: `0` off, `1` on; by default on under `run`."""
 
 CAPTURE = "ROCM_TUI_CAPTURE"
-"""The variable: `1` keeps the text of each graph, for trials."""
+"""The environment variable that stores the text of each graph for trials (`1`)."""
 
 MEASURE = "ROCM_TUI_MEASURE_KERNELS"
-"""The variable: seconds for which each Triton kernel is measured again once it was tuned."""
+"""The environment variable with the seconds for measuring each tuned Triton kernel."""
 
 ALL_DEVICES = "ROCM_TUI_ALL_DEVICES"
-"""The variable: `1` keeps the times that one device measured for all devices of its kind."""
+"""The environment variable that stores one device's times for all of its kind (`1`)."""
+
+OPTIONS = "ROCM_TUI_OPTIONS"
+"""The environment variable with a JSON object: options of Inductor and the texts of their values,
+which the program compiles with whatever it sets itself."""
 
 LAUNCH_LOG = "ROCM_TUI_KERNELS"
-"""The variable: the folder to which each first launch of a Triton kernel is written."""
+"""The environment variable with the folder for the first launch of each Triton kernel."""
 LAUNCHES_LOST = "the launches of Triton kernels are not written down"
 
 _BACKEND = Path(__file__).parents[2]
 
 
 def run_info(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
-    """Return what `rocm-tui run` says about the run; empty outside of one, or if unreadable."""
+    """Return the run's description from `rocm-tui run`; empty without one, or if unreadable."""
     text = env.get(RUN, "")
     try:
         if text and not text.startswith("{"):
             text = Path(text).read_text()
-        info = json.loads(text or "{}")
     except (OSError, ValueError):
         return {}
-    return {str(k): str(v) for k, v in info.items()} if isinstance(info, dict) else {}
+    return _texts(text)
+
+
+def options(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+    """Return the options of Inductor that the program compiles with; empty if unreadable."""
+    return _texts(env.get(OPTIONS, ""))
+
+
+def _texts(text: str) -> Mapping[str, str]:
+    try:
+        parsed = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return {str(k): str(v) for k, v in parsed.items()} if isinstance(parsed, dict) else {}
 
 
 def is_program(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is the one that `rocm-tui run` started, or a rank, and not a helper of
-    one."""
+    """Return whether `rocm-tui run` started this process, or it is a rank, and not a helper."""
     if "--multiprocessing-fork" in sys.orig_argv:
         return False
     info = run_info(env)
@@ -67,7 +84,7 @@ def is_program(env: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_compile_worker() -> bool:
-    """Whether this process only compiles for another one, by Inductor's own doing."""
+    """Return whether this process only compiles for another one, started by Inductor itself."""
     return "compile_worker" in "".join(sys.argv[:1])
 
 
@@ -80,18 +97,18 @@ def rank(env: Mapping[str, str] = os.environ) -> int | None:
 
 
 def is_on(name: str, env: Mapping[str, str] = os.environ) -> bool:
-    """Whether a variable such as `TEMPLATES` is set, and not to 0."""
+    """Return whether a variable such as `TEMPLATES` is set, and not to 0."""
     return env.get(name, "") not in ("", "0")
 
 
 def shares_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether graphs and their calls are recorded."""
-    given = env.get(SHARES, "")
-    return given != "0" if given else RUN in env
+    """Return whether graphs and their calls are recorded."""
+    text = env.get(SHARES, "")
+    return text != "0" if text else RUN in env
 
 
 def measure_seconds(env: Mapping[str, str] = os.environ) -> float:
-    """Return the seconds for which each Triton kernel is measured; 0: none is."""
+    """Return the seconds for which each Triton kernel is measured; 0: none."""
     try:
         return max(0.0, min(float(env.get(MEASURE) or 0), 3600.0))
     except ValueError:
@@ -99,16 +116,23 @@ def measure_seconds(env: Mapping[str, str] = os.environ) -> float:
 
 
 def separate_graphs() -> None:
-    """Keep graphs that may call our kernels apart from those of programs without templates.
+    """Keep graphs that may call our kernels separate from those of programs without templates.
 
-    The tag changes with the templates' sources, with where graphs find our kernels, and where
-    Triton's interpreter is on, which graphs for it need.
+    The tag depends on the templates' sources, on where graphs find our kernels, and on Triton's
+    interpreter, which graphs compiled for it need.
     """
     interpreted = "-interpreted" if interpreter_on() else ""
-    tag_graphs(f"rocm-tui-templates-{_sources_hash()}{interpreted}")
+    tag_graphs(f"rocm-tui-templates-{kernels_version()}{interpreted}")
 
 
-def _sources_hash() -> str:
+def wanted_version(env: Mapping[str, str] = os.environ) -> str | None:
+    """Return the version that `TEMPLATES` wants our kernels to have; None for any."""
+    text = env.get(TEMPLATES, "")
+    return None if text.lower() in _ANY_VERSION else text
+
+
+def kernels_version() -> str:
+    """Return a hash of the sources that decide what our kernels are and how graphs call them."""
     digest = hashlib.sha256()
     folders = (
         "templates",
@@ -123,14 +147,14 @@ def _sources_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-class Home:
-    """Which cache dir is the person's, where the program works in a temporary one: that which was
-    in force at `start`, and what became of it.
+class CacheDirs:
+    """The person's cache dir while the program works in a temporary one: the dir in force at
+    `start`, and later changes.
 
-    `torch._inductor.utils.fresh_cache`, and TORCHINDUCTOR_FORCE_DISABLE_CACHES with it, point
-    TORCHINDUCTOR_CACHE_DIR at a new folder for a while. Nobody looks there for sessions or pins.
-    Both clear all caches before and after, which we are told; so a folder that came up after such a
-    clearing is temporary, and one that the program named by itself is not.
+    `torch._inductor.utils.fresh_cache`, and TORCHINDUCTOR_FORCE_DISABLE_CACHES through it, point
+    TORCHINDUCTOR_CACHE_DIR at a new folder for a while, in which nobody looks for sessions or pins.
+    Both clear all caches before and after, with a callback to us; so a folder that appears after
+    such a clearing is temporary, and one that the program named otherwise is not.
     """
 
     def __init__(self, start: Path) -> None:
@@ -139,16 +163,16 @@ class Home:
         self._fresh: set[Path] = set()
 
     def cache_clear(self) -> None:
-        """All caches of torch are cleared: a temporary one begins or ends. torch calls this."""
+        """Note that torch cleared all caches: a temporary one begins or ends. Called by torch."""
         self.current()
         self._cleared = paths.cache_dir()
 
     def current(self) -> Path:
-        """Where to record, and where pins are looked for last."""
+        """Return the cache dir for recording, in which pins are looked up last."""
         return self.places()[-1]
 
     def places(self) -> tuple[Path, ...]:
-        """The cache dir in force; after it the person's own, if that one is temporary."""
+        """Return the cache dir in force, followed by the person's own if that one is temporary."""
         now = paths.cache_dir()
         if now == self._home:
             return (now,)
@@ -159,5 +183,5 @@ class Home:
         return now, self._home
 
 
-home = Home(paths.cache_dir())
-"""That of this process, as it was when the hooks were turned on."""
+home = CacheDirs(paths.cache_dir())
+"""The process's cache dirs, since the hooks were turned on."""

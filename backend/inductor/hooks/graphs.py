@@ -1,13 +1,12 @@
-"""The compiled graphs of this process: what each contains, how often it is called, how long that
-takes. Recorded where `rocm-tui run` requests it; the text of each graph is kept too, for trials,
-where `ROCM_TUI_CAPTURE` is set.
+"""The compiled graphs of this process: their contents, calls and times. Recorded if `rocm-tui run`
+requests it; the text of each graph is also stored, for trials, if `ROCM_TUI_CAPTURE` is set.
 
-A graph is identified by its text, which Inductor keeps with what it compiled, so a process that
-loads it from a cache recognizes it. Which tunings it contains is seen only while it is compiled,
-and is kept for later processes in `rocm_tui/graphs/ID.tunings.json`: `{"keys": {KEY: [use, ...]}}`,
-KEY as FxGraphCache has it. The same graph has another key under other settings, where other tunings
-may have decided; a graph that is compiled again under its key, as after a pin, replaces what was
-kept.
+A graph is identified by its text, which Inductor stores with the compiled graph, so a process that
+loads it from a cache recognizes it. Its tunings are only visible while it is compiled, and are
+stored for later processes in `rocm_tui/graphs/ID.tunings.json`: `{"keys": {KEY: [use, ...]}}`, with
+FxGraphCache's KEY. The same graph has another key under other settings, where other tunings may
+have decided; a graph that is compiled again under its key, as after a pin, replaces the stored
+tunings.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.wire.captured import MOST_BYTES
 from backend.wire.codec import WireError, dumps, read, to_json
 
-# Which tunings a graph contains
+# The tunings of a graph
 
 MAX_KEYS = 64
-"""The newest entries that are kept of one graph."""
+"""The number of entries kept for one graph, the newest."""
 
 LOCK_SECONDS = 2.0
 MAX_BYTES = 16 << 20
@@ -59,7 +58,7 @@ def uses_path(layout: Layout, graph_id: str) -> Path:
 
 
 def keep_uses(layout: Layout, graph_id: str, key: str | None, uses: Sequence[TuningUse]) -> None:
-    """Keep the tunings of a graph for later processes. Raises StoreError."""
+    """Store the tunings of a graph for later processes. Raises StoreError."""
     path = uses_path(layout, graph_id)
     if _read_uses(path).get(key or "") == tuple(uses):
         return
@@ -73,12 +72,12 @@ def keep_uses(layout: Layout, graph_id: str, key: str | None, uses: Sequence[Tun
 
 
 def kept_uses(layout: Layout, graph_id: str, key: str | None) -> tuple[TuningUse, ...]:
-    """Return the tunings that are kept of a graph."""
+    """Return the stored tunings of a graph."""
     return _read_uses(uses_path(layout, graph_id)).get(key or "", ())
 
 
 def _read_uses(path: Path) -> Mapping[str, tuple[TuningUse, ...]]:
-    """Return what the file has; a damaged file counts as empty, and is written again."""
+    """Read the file; a damaged file counts as empty, and is replaced."""
     if not path.is_file():
         return {}
     with contextlib.suppress(CacheUnreadable, WireError):
@@ -93,7 +92,7 @@ PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _CapturedText:
     """The text of a graph, or why there is none."""
 
     text: str = ""
@@ -104,7 +103,7 @@ _frozen_of_thread = threading.local()
 
 
 def install_captures() -> None:
-    """Take the text of a graph that is to be frozen before it is; its compile comes next."""
+    """Take the text of each graph before it is frozen and then compiled."""
 
     def note(gm: Any, example_inputs: Sequence[Any]) -> None:
         frozen = captured.frozen_inputs()
@@ -118,10 +117,11 @@ def install_captures() -> None:
 
 
 def of_compile(gm: Any, example_inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> object | None:
-    """What `keep_text` needs of a graph that is about to be compiled, or loaded from the cache.
+    """Return the data for `keep_text` from a graph that is about to be compiled, or loaded from the
+    cache.
 
-    `gm` is the torch.fx.GraphModule with its fake inputs, `kwargs` those of `compile_fx_inner`. It
-    must change none of them, and no state of torch. None where nothing can be kept.
+    `gm` is the torch.fx.GraphModule with its fake inputs, `kwargs` those of `compile_fx_inner`.
+    Changes neither them nor torch's state. None if nothing can be stored.
     """
     frozen: object | None = _frozen_of_thread.__dict__.pop("frozen", None)
     return frozen or _taken(gm, example_inputs, kwargs)
@@ -132,19 +132,19 @@ def _taken(
     example_inputs: Sequence[Any],
     kwargs: Mapping[str, Any],
     frozen: Sequence[int] | None = None,
-) -> _Taken:
+) -> _CapturedText:
     try:
-        return _Taken(captured.graph_text(gm, example_inputs, kwargs, frozen=frozen))
+        return _CapturedText(captured.graph_text(gm, example_inputs, kwargs, frozen=frozen))
     except captured.NotCapturable as error:
-        return _Taken(why_not=str(error))
+        return _CapturedText(why_not=str(error))
 
 
-def keep_text(graph_id: str, taken: object) -> tuple[bool, str]:
-    """Keep what was taken as the graph `graph_id`: whether that was done (`Graph.captured`), and
+def keep_text(graph_id: str, text: object) -> tuple[bool, str]:
+    """Store a text as the graph `graph_id`; return whether that succeeded (`Graph.captured`), and
     why not (`Graph.uncaptured`)."""
-    if not isinstance(taken, _Taken) or taken.why_not:
-        return False, getattr(taken, "why_not", "")
-    data = taken.text.encode()
+    if not isinstance(text, _CapturedText) or text.why_not:
+        return False, getattr(text, "why_not", "")
+    data = text.text.encode()
     if len(data) > MOST_BYTES:
         return False, f"its text has {len(data) >> 20} MiB"
     try:
@@ -179,18 +179,17 @@ FIRST_WRITE, LAST_WRITE = 2.0, 600.0
 WRITE_SHARE = 1 / 20
 WRITE_COST = 1 / 500
 MOST_REST = 30.0
-"""Seconds between two writings of counts: a share of the time since the first graph, so that a
-process that is killed loses at most that share; and, up to MOST_REST, as much time as makes them
-cost little."""
+"""Seconds between two writes of counts: a share of the time since the first graph, so that a killed
+process loses at most that share; and, up to MOST_REST, long enough to make them cheap."""
 
 ID_DIGITS = 7
 
 
-# What a graph is
+# Graphs
 
 
 def graph_id(text: str) -> str:
-    """Return the id of a graph's text, without its comments, whose places in files change."""
+    """Return the id of a graph's text, without its comments, whose locations in files change."""
     lines = (line.strip() for line in text.splitlines())
     code = "\n".join(line for line in lines if line and line[0] != "#")
     return hashlib.sha256(code.encode()).hexdigest()[:ID_DIGITS]
@@ -243,24 +242,24 @@ class GraphWatch:
         when_aside(self._stepped_aside)
         recorder.before_end(self.write_calls)
 
-    # torch compiles
+    # Compiling
 
     def compile(self, stock: Stock, gm: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Run the stock function that compiles one graph, and record the graph."""
-        taken = None
+        text = None
         if is_on(CAPTURE):
             with quietly("a graph is not captured"):
-                taken = of_compile(gm, example_inputs, kwargs)
+                text = of_compile(gm, example_inputs, kwargs)
         with tuning_watch.compiling() as this:
             result = stock(gm, example_inputs, *args, **kwargs)
         if this.graph is not None:
             with quietly(UNRECORDED):
                 uses = tuning_watch.uses_of(this.tunings)
-                self._add(this.graph, uses, taken, tuning.wants_tuning())
+                self._add(this.graph, uses, text, tuning.wants_tuning())
         return result
 
     def ready(self, graph: ReadyGraph) -> None:
-        """Record a graph that may be called from now on."""
+        """Record a graph that can now be called."""
         this = tuning_watch.current()
         if this is not None:
             this.graph = graph
@@ -271,17 +270,19 @@ class GraphWatch:
         self,
         compiled_graph: ReadyGraph,
         uses: tuple[TuningUse, ...],
-        taken: object | None,
+        text: object | None,
         max_autotune: bool,
     ) -> None:
         if self._off:
             return
         facts = compiled.facts_of(compiled_graph)
         graph = graph_of(facts, compiled.place_in_program())
-        graph = replace(graph, tunings=self._known(graph, uses), max_autotune=max_autotune)
-        if taken is not None:
+        graph = replace(
+            graph, tunings=self._with_stored_uses(graph, uses), max_autotune=max_autotune
+        )
+        if text is not None:
             with quietly("a graph is not captured"):
-                captured, why_not = keep_text(graph.id, taken)
+                captured, why_not = keep_text(graph.id, text)
                 graph = replace(graph, captured=captured, uncaptured=why_not)
         with self._lock:
             entry = self._entries.get(graph.id)
@@ -293,8 +294,8 @@ class GraphWatch:
                 entry.g = self._number(entry)
         compiled.wrap_calling(compiled_graph, entry.calls.wrap)
 
-    def _known(self, graph: Graph, uses: tuple[TuningUse, ...]) -> tuple[TuningUse, ...]:
-        """Return the tunings of a graph: as seen now, else as an earlier process saw them."""
+    def _with_stored_uses(self, graph: Graph, uses: tuple[TuningUse, ...]) -> tuple[TuningUse, ...]:
+        """Return the tunings of a graph as observed now, else as stored by an earlier process."""
         layout = Layout(home.current())
         with quietly("what graphs contain is not kept"):
             if uses:
@@ -304,7 +305,7 @@ class GraphWatch:
         return uses
 
     def _number(self, entry: _Entry) -> int:
-        """Write what the graph is, under the number that it has or gets."""
+        """Write the graph under its number, or a new one."""
         g = entry.g if entry.g is not None else self._recorder.next_graph()
         entry.g = g
         self._recorder.write(GraphCompiled(g, time.time(), entry.graph))
@@ -327,16 +328,16 @@ class GraphWatch:
             after=self._sampled,
         )
 
-    # The program calls
+    # Calling
 
     def _sampled(self, now: float) -> None:
         if now >= self._due:
             self.write_calls()
 
     def write_calls(self) -> None:
-        """Write the counts that have changed; the thread that calls a graph does it now and then,
-        and the last one at the end of the process."""
-        # Another thread writes, or this one does and was interrupted by a signal: some other time.
+        """Write changed counts; called now and then by calls of graphs, and at the process's
+        end."""
+        # Another thread is writing, or this one was interrupted while writing: skip this time.
         if self._off or self._writing or self._recorder.busy():
             return
         if not self._lock.acquire(blocking=False):
@@ -349,7 +350,9 @@ class GraphWatch:
                     self._write(entry)
             now = time.perf_counter()
             rest = min(max((now - self._begun) * WRITE_SHARE, FIRST_WRITE), LAST_WRITE)
-            cost = time.thread_time() - begin if self._written else 0.0  # the first loads code
+            cost = (
+                time.thread_time() - begin if self._written else 0.0
+            )  # the first write also loads code
             self._due = now + max(rest, min(cost / WRITE_COST, MOST_REST))
             self._written = True
         finally:
@@ -366,7 +369,7 @@ class GraphWatch:
         )
         entry.written = times
 
-    # Ends
+    # End
 
     def _stepped_aside(self, reason: str) -> None:
         self._off = True
@@ -384,7 +387,7 @@ class GraphWatch:
         atexit.register(self._recorder.end_in, os.getpid())
 
     def _forked_by_multiprocessing(self) -> None:
-        """Such a child runs no `atexit` functions."""
+        """Register the final write in a child whose end runs no `atexit` functions."""
         Finalize(self, self._recorder.end_in, (os.getpid(),), exitpriority=0)
 
 

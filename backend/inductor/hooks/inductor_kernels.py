@@ -1,12 +1,12 @@
-"""Triton kernels that Inductor launches itself, as it tunes them: each tuning becomes events, and a
-pinned kernel has no tuning.
+"""Triton kernels that Inductor launches itself: each tuning becomes events, and a pinned kernel is
+not tuned.
 
-A tuning begins with the first config that is timed, so a kernel with a single config, or one whose
-best config was found before, makes none. Processes that only compile come here too, for the pins:
-they compile no rival of a pinned config.
+A tuning begins with the first timed config, so a kernel with a single config, or with a stored best
+config, has none. Processes that only compile use this for the pins: they compile no rival of a
+pinned config.
 
 For `rocm-tui verify -- CMD` each first launch, and whether the process timed any config for it, is
-one line in a file of a folder that the command made and reads (`install_launch_log`).
+one line in a file of the command's folder (`install_launch_log`).
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ Undo = Callable[[], None]
 
 
 def install(recorder: Recorder) -> None:
-    """Record tunings and honour pins from now on. Raises AttributeError on a torch without one of
-    the methods."""
+    """Record tunings and honour pins from now on. Raises AttributeError without a torch method."""
     hooks = _Hooks(recorder, PinLookup())
     owner = torch_api.tuner()
     places: dict[str, Callable[..., Any]] = {
@@ -67,7 +66,9 @@ def install(recorder: Recorder) -> None:
     }
     if hasattr(owner, torch_api.COMBINE):
         places[torch_api.COMBINE] = functools.partial(hooks.tune, torch_api.COMBINE)
-    stocks = {name: getattr(owner, name) for name in places}  # all of them, or nothing is replaced
+    stocks = {
+        name: getattr(owner, name) for name in places
+    }  # all of them, before anything is replaced
     torch_api.watch_loading(describe)
     for name, ours in places.items():
         setattr(owner, name, _stand_in(stocks[name], ours))
@@ -86,7 +87,7 @@ def _of(ours: Callable[..., Any], autotuner: Autotuner) -> Callable[..., Any]:
 
 
 class _Hooks:
-    """What is done beside each method of the autotuner."""
+    """The code run beside each method of the autotuner."""
 
     def __init__(self, recorder: Recorder, pins: PinLookup) -> None:
         self._recorder = recorder
@@ -98,7 +99,7 @@ class _Hooks:
         self._free: weakref.WeakSet[Autotuner] = weakref.WeakSet()
         self._measures = triton_autotune.measuring_wanted()
 
-    # Compiling, and pins
+    # Compiling and pins
 
     def compile(self, stock: Stock, autotuner: Autotuner) -> Any:
         pin = self._pin_of(autotuner)
@@ -119,7 +120,7 @@ class _Hooks:
     def load(self, stock: Stock, autotuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs.get("warm_cache_only") or self._pin_of(autotuner) is None:
             return stock(*args, **kwargs)
-        # A compiled graph that kept this kernel would keep the pin beyond its end.
+        # A compiled graph that contained this kernel would keep the pin after its release.
         kwargs["static_triton_bundle_key"] = None
         why = "it cannot be loaded as it is"
         try:
@@ -143,15 +144,15 @@ class _Hooks:
         return stock(**kwargs)
 
     def scale(self, stock: Stock, autotuner: Autotuner) -> Any:
-        """Configs that stock derives of others, for kernels that take many registers."""
+        """Skip configs that stock derives from others, for kernels that take many registers."""
         return None if autotuner in self._pinned else stock()
 
     def _pin_of(self, autotuner: Autotuner) -> Pin | None:
         if autotuner in self._free or not self._pins.of_kernels():
             return None
-        pin = self._pins.find_kernel(torch_api.kernel_of(autotuner))
+        pin = self._pins.find_kernel(torch_api.kernel_of_tuner(autotuner))
         if pin is not None and torch_api.is_deterministic(autotuner):
-            say_once(f"pin {pin.id} ({pin.label}) is shadowed: deterministic mode picks by itself")
+            say_once(f"pin {pin.id} ({pin.label}) is shadowed: deterministic mode ignores pins")
             return None
         return pin
 
@@ -166,8 +167,7 @@ class _Hooks:
         return undo
 
     def _give_up(self, autotuner: Autotuner, pin: Pin, why: BaseException | str) -> None:
-        """The program goes on as without the pin; a process that only compiles leaves it to its
-        parent to say so."""
+        """Continue without the pin; a compile-only process leaves the report to its parent."""
         self._free.add(autotuner)
         if not environment.is_compile_worker():
             reason = why if isinstance(why, str) else describe(why)
@@ -213,7 +213,7 @@ class _Hooks:
             watch.seconds += time.perf_counter() - begin
             if step == torch_api.TUNE:
                 winner, more = torch_api.launched(autotuner), torch_api.goes_on(autotuner, step)
-            else:  # these give back what the run launches from then on
+            else:  # these return the launcher for later runs
                 winner = result.config
                 more = step == torch_api.COMBINE and torch_api.goes_on(autotuner, step)
             if not more:
@@ -228,7 +228,7 @@ class _Hooks:
         self, stock: Stock, autotuner: Autotuner, launcher: Launcher, *args: Any, **kwargs: Any
     ) -> Any:
         watch = self._tunings.get(autotuner)
-        if watch is None:  # somebody measures, and nothing is tuned
+        if watch is None:  # a measurement, not a tuning
             return stock(launcher, *args, **kwargs)
         with quietly(UNRECORDED):
             watch.benchmarking()
@@ -260,8 +260,7 @@ def _measure(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Measure a kernel, called with these arguments, whose configs took the `timed` milliseconds,
-    by hash."""
+    """Measure a kernel with these arguments, whose configs took `timed` milliseconds, by hash."""
 
     @contextmanager
     def launching(hashes: Sequence[str], failed: dict[str, str]) -> Iterator[KernelBench]:
@@ -272,14 +271,14 @@ def _measure(
 
         arguments = Arguments(args, kwargs)  # before anything is compiled
         configs = {hash: timed[hash][0] for hash in hashes}
-        with torch_api.launchers(autotuner, configs, refused) as made:
+        with torch_api.launchers(autotuner, configs, refused) as by_hash:
             prepare = torch_api.before_launch(autotuner)
-            launches = {hash: ConfigLaunch(launch, prepare) for hash, launch in made.items()}
+            launches = {hash: ConfigLaunch(launch, prepare) for hash, launch in by_hash.items()}
             yield KernelBench(launches, arguments)
 
-    kernel = torch_api.kernel_of(autotuner)
+    kernel = torch_api.kernel_of_tuner(autotuner)
     if torch_api.generating():
-        return  # a trial of how to fuse: no program launches this one
+        return  # a trial of a fusion, which no program launches
     names = {hash: torch_api.named(config)[1] for hash, (config, _) in timed.items()}
     times = {hash: ms for hash, (_, ms) in timed.items()}
     key = TuningKey(kernel.op, kernel.inputs, PRECISION)
@@ -287,7 +286,7 @@ def _measure(
 
 
 class KernelWatch:
-    """One tuning of a kernel as events; nothing is written before a config is timed."""
+    """Converts one tuning of a kernel to events; nothing is written before a config is timed."""
 
     def __init__(self, autotuner: Autotuner, recorder: Recorder) -> None:
         self.seconds = 0.0
@@ -297,23 +296,23 @@ class KernelWatch:
         self._number = recorder.next_number
         self._lock = threading.Lock()
         self._n = 0
-        self._known: set[str] = set()
+        self._hashes: set[str] = set()
         self._ended: set[str] = set()
 
     def benchmarking(self) -> None:
-        """A config is timed next."""
+        """Note that a config is timed next."""
         if not self._n:
             self._start()
             self._write(BenchmarkStarted(self._n, time.time()))
 
     def _start(self) -> None:
         autotuner = self._autotuner()
-        kernel = torch_api.kernel_of(autotuner)
+        kernel = torch_api.kernel_of_tuner(autotuner)
         refused = list(torch_api.not_loaded(autotuner))
         configs = [*torch_api.loaded(autotuner), *(config for config, _ in refused)]
         choices = [_choice(config) for config in configs]
         self._n = self._number()
-        self._known.update(choice.hash or "" for choice in choices)
+        self._hashes.update(choice.hash or "" for choice in choices)
         self._write(
             TuningStarted(
                 n=self._n,
@@ -327,18 +326,18 @@ class KernelWatch:
                 device=kernel.device_type,
                 choices=tuple(choices),
                 kernel=kernel.name,
-                source=torch_api.source_of(autotuner),
+                source=torch_api.source_of_tuner(autotuner),
             )
         )
         for config, why in refused:
             self.failed(config, "precompile", why)
 
     def added(self, config: Config, origin: Config) -> None:
-        """A config more, one step away from `origin`."""
+        """Record an additional config, one step away from `origin`."""
         choice = _choice(config)
-        if not self._n or choice.hash in self._known:
+        if not self._n or choice.hash in self._hashes:
             return
-        self._known.add(choice.hash or "")
+        self._hashes.add(choice.hash or "")
         moved = _moved(torch_api.members(origin), torch_api.members(config))
         self._write(ChoiceAdded(self._n, choice, torch_api.named(origin)[0], moved))
 
@@ -359,7 +358,7 @@ class KernelWatch:
             self._end(config, "timing", self.seconds, torch_api.compile_seconds(autotuner))
 
     def taken(self, config: Config, why: Selection) -> None:
-        """Nothing is timed: the config was given."""
+        """Record a config that was selected without timing."""
         self._start()
         self._end(config, why, None, None)
 
@@ -393,8 +392,7 @@ def _moved(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 
 def install_launch_log(folder: Path) -> None:
-    """Log the first launch of each kernel from now on. Raises AttributeError on a torch without the
-    methods."""
+    """Log the first launch of each kernel. Raises AttributeError without a method in torch."""
     owner: Any = torch_api.tuner()
     logged: weakref.WeakSet[Autotuner] = weakref.WeakSet()
     timed: weakref.WeakSet[Autotuner] = weakref.WeakSet()
@@ -419,8 +417,8 @@ def install_launch_log(folder: Path) -> None:
 
 
 def _log_launch(folder: Path, autotuner: Autotuner, read: bool) -> None:
-    """One line for the launch that was just done; several processes write to files of their own."""
-    kernel, config = torch_api.kernel_of(autotuner), torch_api.launched(autotuner)
+    """Write one line for the latest launch; each process writes to its own file."""
+    kernel, config = torch_api.kernel_of_tuner(autotuner), torch_api.launched(autotuner)
     if config is None:
         return
     line = {

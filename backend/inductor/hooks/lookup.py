@@ -1,13 +1,13 @@
-"""Inductor's persistent cache as the hooks keep it: parsed once, added to instead of rewritten, and
-with nothing lost where several processes tune at once.
+"""Inductor's persistent cache as the hooks manage it: parsed once, appended to instead of
+rewritten, and without losses if several processes tune at once.
 
-Stock `lookup` asks `get_local_cache` for all timings, and when it had to benchmark gives them back
-to `update_local_cache`, its own added. Those two are replaced (`TunedLookup`); what makes a key or
-a hit is left to whatever version of torch runs.
+Stock `lookup` calls `get_local_cache` for all timings, and after a benchmark passes them with new
+ones to `update_local_cache`. Those two are replaced (`TunedLookup`); keys and hits are left to the
+running version of torch.
 
-Infinity is not kept for choices of ours that failed for no fault of their own: stock `lookup` would
-keep it for ever. The next process that tunes the problem tries them again; this one does not.
-Times may also be kept for the other GPUs of the same kind.
+Infinity is not stored for choices of ours that failed through no fault of their own: stock `lookup`
+would keep it forever. The next process that tunes the problem tries them again; this one does not.
+Times may also be stored for the other GPUs of the same kind.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def note_blameless_failure(choice: ChoiceCaller) -> None:
 
 @contextlib.contextmanager
 def looking_up(problem: Hashable) -> Iterator[Callable[[Timings], None]]:
-    """A lookup of the times of `problem`. The block reports the times that were measured: nothing
-    that it writes has those of failures that were noted."""
+    """A context of a lookup of the times of `problem`. It yields a function for reporting measured
+    times: noted failures are left out of everything written within the context."""
     _lookup_of_thread.hashes = frozenset[str]()
 
     def measured(timings: Timings) -> None:
@@ -61,7 +61,7 @@ def looking_up(problem: Hashable) -> Iterator[Callable[[Timings], None]]:
 
 
 def failed_blamelessly(problem: Hashable) -> frozenset[str]:
-    """The hashes of the choices that failed so in this process."""
+    """Return the hashes of the choices that failed this way in this process."""
     return _failed_by_problem.get(problem, frozenset())
 
 
@@ -80,19 +80,19 @@ def _without(timings: Mapping[str, float], hashes: frozenset[str]) -> dict[str, 
 
 @functools.lru_cache(maxsize=8)
 def variants_below(root: Path) -> ChoiceVariants:
-    """The hashes of choices on other devices, from the modules below a cache dir."""
+    """Return the hashes of choices on other devices, from the modules in a cache dir."""
     return ChoiceVariants(root)
 
 
 def identities(choices: Iterable[ChoiceCaller], root: Path) -> dict[str, str]:
-    """What names each choice on all devices of a kind, by its hash on this one."""
+    """Return the device-independent name of each choice, by its hash on this device."""
     variants = variants_below(root)
     hashes = [str(choice.hash_key()) for choice in choices]
     return {name: variants.identity(name) for name in hashes}
 
 
 class TakenOver(NamedTuple):
-    """Times that the GPU `device` measured, by the hashes of the same choices on `devices`."""
+    """Times measured on the GPU `device`, by the hashes of the same choices on `devices`."""
 
     device: int
     devices: tuple[int, ...]
@@ -103,33 +103,35 @@ _taken_over_by_thread = threading.local()
 
 
 def taken_over() -> list[TakenOver]:
-    """What this thread wrote for other devices since the last call."""
-    taken: list[TakenOver] = _taken_over_by_thread.__dict__.pop("taken", [])
-    return taken
+    """Return the times that this thread wrote for other devices since the last call."""
+    copied: list[TakenOver] = _taken_over_by_thread.__dict__.pop("taken", [])
+    return copied
 
 
-def for_all_devices(tuned: Sequence[Tuned], known: Mapping[str, object], root: Path) -> list[Tuned]:
-    """`tuned` with the times of each problem under the hashes of the other devices of its kind too.
-    `known` is the content of the cache so far. Raises StoreErrors."""
+def for_all_devices(
+    tuned: Sequence[Tuned], cached: Mapping[str, object], root: Path
+) -> list[Tuned]:
+    """Return `tuned` with the times of each problem also under the hashes of the other devices of
+    its kind. `cached` is the content of the cache so far. Raises StoreErrors."""
     variants = variants_below(root)
-    return [_of_all(each, known, variants) for each in tuned]
+    return [_of_all(each, cached, variants) for each in tuned]
 
 
-def _of_all(tuned: Tuned, known: Mapping[str, object], variants: ChoiceVariants) -> Tuned:
+def _of_all(tuned: Tuned, cached: Mapping[str, object], variants: ChoiceVariants) -> Tuned:
     index = next((i for i in map(variants.device, tuned.timings) if i is not None), None)
     others = [] if index is None else torch_api.devices_alike(index)
     if index is None or not others:
         return tuned
-    taken = for_devices(tuned.timings, variants, others, _timings(known, tuned))
+    times = for_devices(tuned.timings, variants, others, _timings(cached, tuned))
     write_modules(variants, tuned.timings, others)
     _taken_over_by_thread.__dict__.setdefault("taken", []).append(
-        TakenOver(index, tuple(others), taken)
+        TakenOver(index, tuple(others), times)
     )
-    return replace(tuned, timings={**tuned.timings, **taken})
+    return replace(tuned, timings={**tuned.timings, **times})
 
 
-def _timings(known: Mapping[str, object], tuned: Tuned) -> Mapping[str, float]:
-    node: object = known
+def _timings(cached: Mapping[str, object], tuned: Tuned) -> Mapping[str, float]:
+    node: object = cached
     for name in (tuned.op, tuned.inputs, tuned.precision):
         node = node.get(name) if isinstance(node, Mapping) else None
     return node if isinstance(node, Mapping) else {}
@@ -139,7 +141,7 @@ _current: TunedCache | None = None
 
 
 class TunedLookup(torch_api.LazySystem):
-    """`PersistentCache` that keeps its timings in a `TunedCache`."""
+    """`PersistentCache` that stores its timings in a `TunedCache`."""
 
     lookup = Entrance("_undisturbed")
 
@@ -155,7 +157,7 @@ class TunedLookup(torch_api.LazySystem):
     ) -> Any:
         problem = (op, inputs, args, *kwargs.values())
         tried = failed_blamelessly(problem)
-        asked = [choice for choice in choices if tried and choice.hash_key() not in tried]
+        untried = [choice for choice in choices if tried and choice.hash_key() not in tried]
         with looking_up(problem) as measured:
 
             def undisturbed(candidates: Any) -> Any:
@@ -164,8 +166,8 @@ class TunedLookup(torch_api.LazySystem):
                 return timings
 
             asking = None if benchmark is None else undisturbed
-            timings = stock(asked or choices, op, inputs, asking, *args, **kwargs)
-        if not asked or len(timings) < len(asked):
+            timings = stock(untried or choices, op, inputs, asking, *args, **kwargs)
+        if not untried or len(timings) < len(untried):
             return timings
         return {choice: timings.get(choice, math.inf) for choice in choices}
 
@@ -179,8 +181,8 @@ class TunedLookup(torch_api.LazySystem):
         return self._tuned().view()
 
     def update_local_cache(self, local_cache: dict[str, Any]) -> None:
-        # Not the stock method, which replaces the file by what it gets: a view has no more in it
-        # than was looked at.
+        # Not the stock method, which replaces the file by its argument: a view only contains what
+        # was accessed.
         beside(self._keep_as_stock, self._insert, local_cache)
 
     def _insert(self, stock: Stock, local_cache: dict[str, Any]) -> None:
@@ -205,7 +207,7 @@ class TunedLookup(torch_api.LazySystem):
             super().update_local_cache(cached)
 
     def _tuned(self) -> TunedCache:
-        """That of the cache dir in force; all selectors of a process share it."""
+        """Return the cache of the cache dir in force, shared by all selectors of the process."""
         global _current
         path = Path(self.get_local_cache_path())
         if _current is None or _current.path != path:

@@ -1,6 +1,6 @@
-"""The pins as the hooks look them up: one stat, unless their file has changed.
+"""The hooks' lookup of pins: one stat, unless their file has changed.
 
-Imports no torch: processes that only compile ask too.
+Imports no torch, for processes that only compile.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Stamp = tuple[int, int, int]
 
 
 class PinLookup:
-    """The pins of the cache dir that is in force, and of the person's own where that one is
-    temporary; none where their file cannot be read."""
+    """The pins of the cache dir in force, and of the person's own if that one is temporary; none if
+    their file is unreadable."""
 
     def __init__(self) -> None:
         self._forked()
@@ -31,7 +31,8 @@ class PinLookup:
         self._read: dict[Path, tuple[_Stamp, tuple[Pin, ...]]] = {}
 
     def _forked(self) -> None:
-        """A thread of the parent may have held the lock; a signal's handler may ask in between."""
+        """Reset after a fork: a thread of the parent may have held the lock. Reentrant, since a
+        signal handler may look pins up."""
         self._lock = threading.RLock()
 
     def find(self, key: TuningKey, system_hash: str) -> Pin | None:
@@ -78,7 +79,7 @@ def _stamp(path: Path) -> _Stamp | None:
 
 
 def _read(layout: Layout) -> tuple[Pin, ...]:
-    from backend.pins.store import PinStore  # only where there are pins: compile workers ask too
+    from backend.pins.store import PinStore  # only if there are pins: compile workers call this too
 
     try:
         return tuple(PinStore(layout).pins())

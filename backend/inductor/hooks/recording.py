@@ -1,7 +1,6 @@
 """This process's event log: opened when torch is imported in the program of a run, else at its
-first tuning or graph, and ended at the process's exit. It also says when torch compiles: an event
-at each change, a few a compile.
-"""
+first tuning or graph, and ended at the process's exit. It also records when torch compiles: an
+event for each change, a few per compile."""
 
 from __future__ import annotations
 
@@ -30,10 +29,10 @@ from backend.processes.tree import identity
 
 
 class Recorder:
-    """Writes events, and numbers tunings and graphs. A failing disk never makes it raise."""
+    """Writes events, and numbers tunings and graphs. Never raises, even if the disk fails."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal's handler may compile, too
+        self._lock = threading.RLock()  # a signal handler may compile, too
         self._writer: EventWriter | None = None
         self._described = False
         self._registered = False
@@ -51,7 +50,7 @@ class Recorder:
             return self._count
 
     def next_of_triton(self) -> int:
-        """Return the number of a tuning outside of Inductor, which is not loaded for it."""
+        """Return the number of a tuning outside of Inductor, without loading Inductor."""
         with self._lock:
             if self._writer is None:
                 self._open(_session())
@@ -75,15 +74,14 @@ class Recorder:
         return self._writer.session if self._writer is not None else None
 
     def busy(self) -> bool:
-        """Whether another thread is writing something just now."""
+        """Return whether another thread is writing at the moment."""
         if not self._lock.acquire(blocking=False):
             return True
         self._lock.release()
         return False
 
     def begin(self, event: Event) -> None:
-        """Write `event`; a session that is not open yet is opened with what is known without
-        Inductor."""
+        """Write `event`; the first opens the session with what is known without Inductor."""
         with self._lock:
             if self._writer is None:
                 self._open(_session())
@@ -101,7 +99,7 @@ class Recorder:
                 early.session = session
                 self._put(SessionStarted(session))
                 return
-            # The program has named another cache dir since; nothing but its start was recorded.
+            # The program has set another cache dir since; only its start was recorded.
             early.close()
             with contextlib.suppress(OSError):
                 early.path.unlink()
@@ -155,7 +153,7 @@ def recorder() -> Recorder:
 
 
 def record_unhooked(reason: str) -> None:
-    """Write a session that says why the hooks could not record this process."""
+    """Write a session with the reason why the hooks could not record this process."""
     session = _session()
     writer = EventWriter(Layout(Path(session.cache_dir)), session)
     writer.write(SessionStarted(session))
@@ -164,8 +162,7 @@ def record_unhooked(reason: str) -> None:
 
 
 def session_without_tunings(root: Path | None = None) -> EventWriter:
-    """Return the log of a session of this process in which nothing is tuned, below the cache dir
-    `root`, or the current one."""
+    """Return the log of a session without tunings, in the cache dir `root`, or the current one."""
     if root is None:
         return EventWriter(Layout(home.current()), _session_on_device())
     return EventWriter(Layout(root), replace(_session_on_device(), cache_dir=str(root)))
@@ -203,10 +200,12 @@ def _session() -> Session:
 
 def _hooked_session() -> Session:
     from backend.inductor.hooks import backends  # heavy, and only for a torch that is known
+    from backend.inductor.torch import tuning
 
     names = backends.requested()
     absent = backends.absent(names, backends.this_machine())
-    return replace(_session_on_device(), backends=names, absent=absent)
+    modes = tuning.modes()
+    return replace(_session_on_device(), backends=names, absent=absent, modes=modes)
 
 
 def _session_on_device() -> Session:

@@ -1,8 +1,8 @@
-"""Our place in Inductor: the stock selector, watched; the pins are asked first.
+"""Our replacement of Inductor's selector: the stock selector, observed; pins are looked up first.
 
-It decides nothing but pins, whose file is read again only when it changed on disk. What it does
-wrong is one line on stderr and no more: the result of a selection is then the stock selector's own.
-The persistent cache is behind it, see `hooks/lookup.py`.
+It decides nothing but pins, whose file is read again only if it changed on disk. Its failures are
+one line on stderr: the result of a selection is then the stock selector's own. The persistent cache
+is handled in `hooks/lookup.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from backend.model.tuning import Selection
 
 
 def install() -> None:
-    """Put a `Selector` in the stock selector's place; once a process."""
+    """Replace the stock selector by a `Selector`; once per process."""
     selector = Selector(recorder(), PinLookup())
     torch_api.watch_precompile_errors(
         lambda choice, error: note_failure(choice, "precompile", error)
@@ -42,21 +42,19 @@ def install() -> None:
 
 
 class Selector(TunedLookup, torch_api.LazySelector):
-    """`AlgorithmSelectorCache` that records what it does and honours pins.
-
-    Methods of torch have its names; what is ours gets the stock one first (see `guard.Entrance`).
-    """
+    """`AlgorithmSelectorCache` that records its calls and honours pins. Methods of torch have
+    torch's names; ours get the stock one first (see `guard.Entrance`)."""
 
     def __init__(self, recorder: Recorder, pins: PinLookup) -> None:
         self._preprocessed = threading.local()
-        self._functions: list[Callable[[Any], Any]] = []  # torch 2.8 has none
+        self._functions: list[Callable[[Any], Any]] = []  # torch 2.8 does not set it
         super().__init__()
         self._recorder = recorder
         self._pins = pins
         when_aside(self._be_stock)
 
     def _be_stock(self, reason: str) -> None:
-        """Set what the stock constructor sets at once, since nothing of ours runs any more."""
+        """Set everything that the stock constructor sets, since our code no longer runs."""
         self.__dict__["system"] = self.get_system()
 
     @property
@@ -64,8 +62,8 @@ class Selector(TunedLookup, torch_api.LazySelector):
         """The recorder and the pins, for a selector that replaces this one."""
         return self._recorder, self._pins
 
-    # The stock `__call__` begins with the preprocessing functions; pins must see their result.
-    # They are run here, and the stock loop, which reads the list once, finds none.
+    # The stock `__call__` begins with the preprocessing functions; pins need their result.
+    # They are run here, and the stock loop, which reads the list once, gets an empty one.
 
     @property
     def preprocessing_fns(self) -> list[Callable[[Any], Any]]:
@@ -97,14 +95,14 @@ class Selector(TunedLookup, torch_api.LazySelector):
         for function in self.preprocessing_fns:
             choices = stock.theirs(function, choices)
         tuning: TuningWatch | None = None
-        turn: agreement.Turn | None = None
+        turn: agreement.RankTurn | None = None
         why: Selection | None = None
         if torch_api.wants_tuning() or len(choices) > 1:
             key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
             offered, why = self._offer(key, choices)
             with quietly(UNRECORDED):
                 n = self._recorder.next_number()
-                given = torch_choices.options_of(name, choices, input_nodes)
+                given = torch_choices.options_of_lowering(name, choices, input_nodes)
                 tuning = tuning_watch.started(n, key, choices, given, self._recorder.write)
             with quietly(agreement.UNAGREED):
                 turn = self._turn(tuning, offered, why, layout, kwargs)
@@ -122,7 +120,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
             self._preprocessed.done = False
         with quietly(UNRECORDED):
             if tuning is not None:
-                _close(tuning, result, choices, why if turn is None else turn.told() or why)
+                _close(tuning, result, choices, why if turn is None else turn.report() or why)
         return result
 
     def _turn(
@@ -132,16 +130,16 @@ class Selector(TunedLookup, torch_api.LazySelector):
         why: Selection | None,
         layout: Any,
         options: dict[str, Any],
-    ) -> agreement.Turn | None:
+    ) -> agreement.RankTurn | None:
         """Return the turn among the ranks of a job, if they choose this problem together."""
         ranks = agreement.agreement()
         if ranks is None or tuning is None or why in ("only", "deterministic"):
             return None
-        if not torch_api.wants_tuning() or torch_api.tunes_with_all_ranks(options):
+        if not torch_api.wants_tuning() or torch_api.leaves_no_choice_to_ranks(options):
             return None
         turn = ranks.turn(tuning, offered, offered[0] if why == "pin" else None, layout)
         if turn is not None and turn.together and "return_multi_template" in options:
-            # Fusions that are timed later would be timed, and decided, by each rank alone.
+            # Deferred fusions would be timed and decided by each rank alone.
             options["return_multi_template"] = False
         return turn
 
@@ -158,7 +156,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
         if pin is None:
             return choices, why
         if why == "deterministic":
-            say_once(f"pin {pin.id} ({pin.label}) is shadowed: deterministic mode picks by itself")
+            say_once(f"pin {pin.id} ({pin.label}) is shadowed: deterministic mode ignores pins")
             return choices, why
         pinned = [choice for choice in choices if choice.hash_key() in pin.hashes]
         if pinned:
@@ -212,13 +210,13 @@ class Selector(TunedLookup, torch_api.LazySelector):
         timings = stock(choices, op, inputs, measured, **kwargs)
         with quietly(UNRECORDED):
             tuning.looked_up(timings)
-            for taken in taken_over():
-                tuning.taken_over(*taken)
+            for times in taken_over():
+                tuning.taken_over(*times)
         return self._settled(tuning, timings)
 
     @staticmethod
     def _settled(tuning: TuningWatch, timings: Timings) -> Timings:
-        """Return the timings that decide once the other ranks of the job were asked."""
+        """Return the timings that decide after consulting the other ranks of the job."""
         with quietly(agreement.UNAGREED):
             settled = agreement.settled(tuning, timings)
             if settled is not timings:
@@ -271,7 +269,7 @@ def _close(
     choice = torch_api.selected_choice(result)
     choice = getattr(choice, "replaced_by", choice)
     if choice is None and len(choices) == 1:
-        choice = choices[0]  # torch 2.8 and 2.9 tell only the node
+        choice = choices[0]  # torch 2.8 and 2.9 return only the node
     if choice is None and torch_api.watch_deferred(
         result,
         choices,

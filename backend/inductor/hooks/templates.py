@@ -1,9 +1,9 @@
-"""Our templates in Inductor: which choices of ours are offered for an op beside Inductor's own, how
-they are compiled and checked when they are benchmarked, and how its code calls them.
+"""Our templates in Inductor: the choices offered for an op beside Inductor's own, how they are
+compiled and checked in benchmarks, and how generated code calls them.
 
-`ROCM_TUI_CHECK=1`: every choice's output is checked before it may win, by what rounding explains,
-where that is not known beside ATen's. Choices of our templates are checked in any case, where they
-are benchmarked.
+`ROCM_TUI_CHECK=1`: every choice's output is checked before it may win, against the bound of
+rounding, or if that is unknown against ATen's output. Choices of our templates are always checked
+when benchmarked.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from backend.toolchain.target import Target
 
 
 class NoValidChoicesError(StockNoValidChoicesError):  # type: ignore[misc]
-    """No choice is left: says of which op, on which inputs, and what each one died of."""
+    """No choice is left; the message has the op, its inputs, and the reason for each choice."""
 
     intended = True
 
@@ -89,17 +89,17 @@ class NoValidChoicesError(StockNoValidChoicesError):  # type: ignore[misc]
 
 
 _here = threading.local()
-"""`failures`, and `check`: the tensors of the tuning and how results in them are checked."""
+"""`failures`, and `check`: the tensors of the tuning and the check of results in them."""
 
 
 def failures() -> list[tuple[str, str]]:
-    """Name and reason of each choice that failed in this thread, since somebody cleared it."""
+    """Return name and reason of each choice that failed in this thread since the last clear."""
     failed: list[tuple[str, str]] = _here.__dict__.setdefault("failures", [])
     return failed
 
 
 class CheckingSelector(torch_api.LazySelector):
-    """The stock selector, which compares outputs where that is wanted, and remembers failures."""
+    """The stock selector, which compares outputs if wanted, and records failures."""
 
     get_inputs = Entrance("_with_expected")
     benchmark_choice = Entrance("_checked")
@@ -111,8 +111,8 @@ class CheckingSelector(torch_api.LazySelector):
         if is_on(CHECK) and aten is not None:
             inputs, output = tensors.get_benchmark_tensors(True).unpack()
             aten.benchmark(*inputs, out=output)
-            asked = asked_in(choices, output.shape)
-            _here.check = tensors, check_of(asked, inputs, output.clone())
+            spec = spec_of(choices, output.shape)
+            _here.check = tensors, check_of(spec, inputs, output.clone())
         return tensors
 
     @staticmethod
@@ -146,11 +146,11 @@ class CheckingSelector(torch_api.LazySelector):
         finally:
             _here.__dict__.pop("check", None)
             with quietly("the tensors of a tuning are kept for some seconds"):
-                process.forget()
+                process.forget_tuning()
 
     @classmethod
     def benchmark_in_sub_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        """Ours have processes of their own in any case, one a device."""
+        """Benchmark in subprocesses; our choices always do, with one process per device."""
         ours = [choice for choice in choices if is_ours(choice)]
         theirs = [choice for choice in choices if not is_ours(choice)]
         timings = super().benchmark_in_sub_process(theirs, *args, **kwargs) if theirs else {}
@@ -160,7 +160,7 @@ class CheckingSelector(torch_api.LazySelector):
 
 
 def log_entry(choice: ChoiceCaller) -> dict[str, Any] | None:
-    """What torch's log of matrix products says of a choice of ours, beside its time."""
+    """Return the entry of a choice of ours in torch's log of matrix products, beside its time."""
     if not is_ours(choice):
         return None
     info = dict(choice.info_dict())
@@ -168,14 +168,12 @@ def log_entry(choice: ChoiceCaller) -> dict[str, Any] | None:
 
 
 def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:
-    """Compile ours side by side, each binary once. Torch leaves that out on some Pythons.
-
-    What fails is said when its choice is benchmarked, and does not compile again then.
-    """
+    """Compile our choices in parallel, each binary once, which torch skips on some Pythons. A
+    failure is reported when its choice is benchmarked, which does not compile again then."""
     binaries = {choice.kernel_hash_key(): choice for choice in choices if is_ours(choice)}
     if not binaries:
         return
-    with ThreadPoolExecutor(min(len(binaries), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for compiling in [pool.submit(choice.precompile) for choice in binaries.values()]:
             with contextlib.suppress(ChoiceError):
                 compiling.result()
@@ -185,8 +183,8 @@ def is_ours(choice: ChoiceCaller) -> bool:
     return isinstance(getattr(choice, "_wrapped", choice), ROCmTemplateCaller)
 
 
-def asked_in(choices: Sequence[ChoiceCaller], sizes: Sequence[int]) -> OpSpec | None:
-    """What these choices are asked for, if the tuning is recorded."""
+def spec_of(choices: Sequence[ChoiceCaller], sizes: Sequence[int]) -> OpSpec | None:
+    """Return the specification of these choices, if the tuning is recorded."""
     tuning = tuning_of_any(choices)
     if tuning is None:
         return None
@@ -194,7 +192,7 @@ def asked_in(choices: Sequence[ChoiceCaller], sizes: Sequence[int]) -> OpSpec | 
 
 
 def checked(check: ResultCheck, output: torch.Tensor, choice: ChoiceCaller) -> None:
-    """Raises ErrorFromChoice."""
+    """Check an output. Raises ErrorFromChoice."""
     try:
         check.check(output, choice)
     except WrongResult as cause:
@@ -202,20 +200,20 @@ def checked(check: ResultCheck, output: torch.Tensor, choice: ChoiceCaller) -> N
 
 
 CPU_FLOP = 2e9
-"""On the CPU, GPU threads are emulated: a larger product would take longer than it may."""
+"""On the CPU, GPU threads are emulated: a larger product would exceed its time."""
 
 BUDGET = "ROCM_TUI_TEMPLATE_BUDGET"
-"""The variable: how many configs of each template are tried, the most promising first."""
+"""The environment variable for how many configs of each template are tried."""
 
 Factors = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class OpRule:
-    """How an op's input nodes become those of a template: by the order of the `op`, or by a
+    """How an op's input nodes are mapped to a template's: by the order of the `op`, or by a
     preprocessor.
 
-    `factors` reads what ATen's choice was given beside the inputs: options of a template, None if
+    `factors` reads the options of ATen's choice beside the inputs as options of a template; None if
     no template has them. `postprocessor` takes the op's nodes and the winner's output.
     """
 
@@ -224,34 +222,34 @@ class OpRule:
     preprocessor: Preprocessor | None = None
     postprocessor: Callable[[Sequence[Node], Any], Any] | None = None
     tensors: Arrange | None = None
-    """What the preprocessor does, done to tensors."""
+    """The preprocessor's effect, for tensors."""
     template: Callable[..., Any] | None = None
-    """The one that computes the op; without, it is a product."""
+    """The template of the op; without one it is a product."""
     skinny: Callable[..., Any] | None = None
-    """The same for few rows, where there is one."""
+    """The template for few rows, if there is one."""
     direct: Callable[..., Any] | None = None
-    """The same for groups of few channels, where there is one."""
+    """The template for groups of few channels, if there is one."""
 
     def arrange(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The op's tensors as those of a template."""
+        """Return the op's tensors as those of a template."""
         if self.tensors is not None:
             return self.tensors(tensors)
         return self.ordered(tensors)
 
     def ordered(self, inputs: Sequence[Any]) -> list[Any]:
-        """The op's inputs in the order of a template; the last ones may be missing."""
+        """Return the op's inputs in the order of a template; the last ones may be missing."""
         return [inputs[index] for index in self.op.order if index < len(inputs)]
 
     @property
     def input_reorder(self) -> list[int] | None:
-        """The order in which the C entry takes its inputs: that of the op, where it is another."""
+        """The C entry's order of inputs: the op's, if it differs."""
         if self.preprocessor is not None or self.op.reorder == sorted(self.op.reorder):
             return None
         return self.op.reorder
 
 
 def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """alpha and beta; None where they are no numbers."""
+    """Return alpha and beta; None if they are not numbers."""
     alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
     if isinstance(alpha, (int, float)) and isinstance(beta, (int, float)):
         return {"alpha": float(alpha), "beta": float(beta)}
@@ -300,18 +298,23 @@ RULES = {
 def offer(
     op: str, choices: Sequence[ChoiceCaller], input_nodes: Sequence[Node], layout: Any
 ) -> list[ChoiceCaller]:
-    """Our choices for one question of Inductor's; none where no template fits."""
+    """Return our choices for one selection of Inductor's; none if no template fits."""
     rule = RULES.get(op)
     if rule is None or not torch_api.wants_tuning():
         return []
     if why := torch_graph.why_no_calls():
         say_once(f"our templates are not offered: {why} does not call our kernels")
         return []
+    if torch_api.pipelined():
+        # A program with ATen's choice alone would also end: on a CPU PyTorch itself cannot select
+        # among several then (torch 2.13 and 2.14).
+        say_once("our templates are not offered: pipelined autotuning does not check their results")
+        return []
     layout = torch_graph.fixed_layout(layout)
     factors: dict[str, Any] | None = {}
-    if rule.factors is not None:  # those that Inductor gave to ATen's choice
-        given = next((choice.kwargs for choice in choices if torch_api.is_extern(choice)), None)
-        factors = None if given is None else rule.factors(given)
+    if rule.factors is not None:  # Inductor's options for ATen's choice
+        kwargs = next((choice.kwargs for choice in choices if torch_api.is_extern(choice)), None)
+        factors = None if kwargs is None else rule.factors(kwargs)
     if factors is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
         return []
     make = functools.partial(_template, rule, input_nodes, layout, factors)
@@ -348,7 +351,7 @@ def _template(
         )
     nodes = rule.ordered(input_nodes)
     for node in nodes:
-        node.freeze_layout()  # the strides go into the source
+        node.freeze_layout()  # the strides become part of the source
     return kind(nodes, layout, **options)
 
 
@@ -358,7 +361,7 @@ def _generated(make: Callable[..., Any], device: torch.device, rule: OpRule) -> 
         with _costing_itself():
             choices += _compiled(functools.partial(make, target), target, device, rule)
     if torch_graph.writes_cpp() or rule.template is not None:
-        return choices  # a Triton kernel of ours is a product, and needs Python to be launched
+        return choices  # our Triton kernels are products, and need Python to be launched
     if (triton := triton_template.target_of(device)) is not None:
         with _costing_itself():
             choices += triton_template.choices(functools.partial(make, triton), triton, budget())
@@ -367,7 +370,7 @@ def _generated(make: Callable[..., Any], device: torch.device, rule: OpRule) -> 
 
 @contextlib.contextmanager
 def _costing_itself() -> Iterator[None]:
-    """Whatever is wrong with one template, the others are offered."""
+    """A context that limits a template's failure to its own choices."""
     with quietly("a template of ours is not offered"), contextlib.suppress(UnsupportedProblemError):
         yield
 
@@ -407,20 +410,20 @@ def _compiled(
         and target.kind != "cuda"
     ):
         with _costing_itself():
-            found = ck_configs(other_products.ck_library().operations, problem, instances)
-            choices += generated(make(other_products.ROCmCKTemplate), found) if found else []
+            fitting = ck_configs(other_products.ck_library().operations, problem, instances)
+            choices += generated(make(other_products.ROCmCKTemplate), fitting) if fitting else []
     return choices
 
 
 def budget(env: Mapping[str, str] = os.environ) -> int:
-    """The most choices that a template may offer for one tuning."""
-    given = env.get(BUDGET, "")
-    return int(given) if given.isdecimal() else 8
+    """Return the maximum number of choices that a template may offer for one tuning."""
+    text = env.get(BUDGET, "")
+    return int(text) if text.isdecimal() else 8
 
 
 @functools.cache
 def target_of(device: torch.device) -> Target | None:
-    """What to compile for; None where there is no such device or no compiler, which is said."""
+    """Return the compile target; None, with a message, without such a device or a compiler."""
     if device.type not in ("cpu", "cuda"):
         return None
     target = template_target(device)
@@ -431,29 +434,29 @@ def target_of(device: torch.device) -> Target | None:
 
 
 DEVICES = ("cpu", "cuda")
-"""ROCm's devices are called `cuda` too."""
+"""ROCm's devices are also called `cuda`."""
 
 
 def install() -> None:
-    """Take the place of our selector that knows no templates; again, nothing."""
+    """Replace our selector without templates; repeated calls do nothing."""
     current = torch_api.selector()
     if isinstance(current, Selector) and not isinstance(current, TemplateSelector):
         torch_api.set_selector(TemplateSelector(*current.parts))
 
 
 def install_checks() -> None:
-    """Take the place of our selector that believes every result."""
+    """Replace our selector without checks."""
     current = torch_api.selector()
     if isinstance(current, Selector) and not isinstance(current, CheckingSelector):
         torch_api.set_selector(CheckedSelector(*current.parts))
 
 
 class CheckedSelector(Selector, CheckingSelector):
-    """The selector that records and honours pins, and compares results where that is wanted."""
+    """The selector that records and honours pins, and compares results if wanted."""
 
 
 class TemplateSelector(CheckedSelector):
-    """The same, asked about our choices too."""
+    """The selector that also offers our choices."""
 
     offers_templates = True
 
@@ -482,7 +485,7 @@ class TemplateSelector(CheckedSelector):
 
 
 def _offered(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
-    """Ours; none, and a line that says why, where making them goes wrong."""
+    """Return our choices; none, with a message, if creating them fails."""
     with quietly("our templates are not offered"):
         schedule()
         return offerable(offer(name, choices, input_nodes, layout), choices)
@@ -491,7 +494,7 @@ def _offered(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any
 
 @functools.cache
 def schedule() -> None:
-    """Let each device's scheduling know our kernels. Not before the first tuning: it imports all
-    of Inductor's backends."""
+    """Add our kernels to each device's scheduling. Not before the first tuning, since it imports
+    all of Inductor's backends."""
     for device in DEVICES:
         torch_graph.wrap_scheduling(device, with_templates)

@@ -1,12 +1,12 @@
-"""Kernels of `@triton.autotune` in this process: which configs are taken, from where, and the times
-of all configs, whether Triton keeps them in a file or not. Each tuning becomes events once it is
-done; where a file had the config nothing was timed, and the event says so. For
-`rocm-tui verify -- CMD` each first launch is one line in a file of a folder that the command made.
+"""Kernels of `@triton.autotune` in this process: the selected configs, their origin, and the times
+of all configs, whether or not Triton stores them in a file. Each tuning becomes events once it is
+done; if a file had the config, nothing was timed, and the event says so. For `rocm-tui verify --
+CMD` each first launch is one line in a file of the command's folder.
 
-Read in Triton 3.4, 3.6 and 3.9, `runtime/autotuner.py`: `run` launches the config that it finds in
-`self.cache` under its key; where that has none, `check_disk_cache` asks the file that
-`get_cache_manager` names, else the configs are timed, each by `_bench`. What was launched is what
-is recorded. (3.9 has a listener, `knobs.autotuning.listener`, which is the program's own.)
+Checked with Triton 3.4, 3.6 and 3.9, `runtime/autotuner.py`: `run` launches the config in
+`self.cache` under its key; if there is none, `check_disk_cache` reads the file that
+`get_cache_manager` names, else the configs are timed, each by `_bench`. The launched config is
+recorded. (3.9 has a listener, `knobs.autotuning.listener`, which is left to the program.)
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ if TYPE_CHECKING:
 
 CACHE = "triton.runtime.cache"
 Hear = Callable[[Any, str | None, bool], None]
-"""Hears of a launch: the autotuner, the folder of Triton's cache that was asked, if any, and
-whether configs were timed for it."""
+"""Receives a launch: the autotuner, the folder of Triton's cache that was read, if any, and whether
+configs were timed for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
-    """How a kernel was called that was tuned for it: the autotuner, the folder of Triton's cache,
-    the arguments, and, by name, what stood in those that the tuner restores after each launch."""
+class TunedCall:
+    """A call of a kernel that was tuned for it: the autotuner, the folder of Triton's cache, the
+    arguments, and, by name, the previous content of the arguments that the tuner restores after
+    each launch."""
 
     kernel: Any
     digest: str | None
@@ -64,11 +65,11 @@ class Called:
     stood: Mapping[str, Any]
 
 
-After = Callable[[Called], None]
+After = Callable[[TunedCall], None]
 
 
 class _Call(threading.local):
-    """The launch in this thread that is under way: the folder of Triton's cache that it asked."""
+    """The current launch in this thread: the folder of Triton's cache that it read."""
 
     digest: str | None = None
     timed = False
@@ -77,8 +78,8 @@ class _Call(threading.local):
 
 
 def wrap_autotuner(autotuner: Any, hear: Hear, lost: str, after: After | None = None) -> None:
-    """Call `hear` after each first launch from now on, and `after` too where configs were timed for
-    it. `lost` says what is lost where they fail. Raises AttributeError on an older Triton."""
+    """Call `hear` after each first launch from now on, and also `after` if configs were timed for
+    it. `lost` names what is lost if they fail. Raises AttributeError on an older Triton."""
     call = _Call()
     owner = autotuner.Autotuner
     cache: Any = importlib.import_module(CACHE)
@@ -108,15 +109,15 @@ def wrap_autotuner(autotuner: Any, hear: Hear, lost: str, after: After | None = 
 
     @functools.wraps(stock_run)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        known, before = _config_count(self), (call.digest, call.timed, call.stood)
+        count, before = _config_count(self), (call.digest, call.timed, call.stood)
         call.digest, call.timed, call.asking, call.stood = None, False, False, {}
         try:
             result = stock_run(self, *args, **kwargs)
-            if _config_count(self) != known:
+            if _config_count(self) != count:
                 with quietly(lost):
                     hear(self, call.digest, call.timed)
                     if after is not None and call.timed:
-                        after(Called(self, call.digest, args, kwargs, call.stood))
+                        after(TunedCall(self, call.digest, args, kwargs, call.stood))
             return result
         finally:
             call.digest, call.timed, call.stood = before
@@ -130,7 +131,7 @@ def wrap_autotuner(autotuner: Any, hear: Hear, lost: str, after: After | None = 
 
 
 def _config_count(kernel: Any) -> int:
-    """For how many keys it has a config; a program may have put something else there."""
+    """Return the number of keys with a config; a program may have replaced the cache."""
     try:
         return len(kernel.cache)
     except Exception:
@@ -138,20 +139,20 @@ def _config_count(kernel: Any) -> int:
 
 
 def _restored_values(kernel: Any) -> dict[str, Any]:
-    """Before the first config is timed."""
+    """Return the content of restored arguments before the first config is timed."""
     names = [name for name in kernel.restore_value if hasattr(kernel.nargs.get(name), "clone")]
     return {name: kernel.nargs[name].detach().clone() for name in names}
 
 
 def key_of(kernel: Any) -> list[object]:
-    """The values that the latest tuning of an autotuner is for, as its file has them."""
+    """Return the key values of an autotuner's latest tuning, as in its file."""
     plain = (str, int, float, bool, type(None))
     key = next(reversed(kernel.cache))
     return [part if isinstance(part, plain) else str(part) for part in key]
 
 
 def _log_launch(folder: Path, kernel: Any, digest: str | None, timed: bool) -> None:
-    """One line for the launch that was just done; several processes write to files of their own."""
+    """Write one line for the latest launch; each process writes to its own file."""
     members = dict(vars(kernel.best_config), pre_hook=None)
     line = {
         "kernel": kernel.base_fn.__name__,
@@ -182,7 +183,7 @@ def install(autotuner: Any, recorder: Recorder) -> None:
 def _record(recorder: Recorder, kernel: Any, digest: str | None, timed: bool) -> None:
     times: Mapping[Any, Any] = kernel.configs_timings if timed or digest else {}
     if not times:
-        return  # one config was left: there was nothing to choose
+        return  # only one config was left, so there was no choice
     named = {config: described(dict(vars(config), pre_hook=None)) for config in times}
     key = key_of(kernel)
     spent = float(kernel.bench_time) if timed else 0.0
@@ -197,7 +198,7 @@ def _record(recorder: Recorder, kernel: Any, digest: str | None, timed: bool) ->
             shapes=(),
             strides=(),
             dtypes=dtypes_of(key),
-            device="cuda",  # torch's word for each device that Triton is tuned on
+            device="cuda",  # torch's name of every device that Triton is tuned on
             choices=tuple(Choice(name, hash_, None, text) for hash_, name, text in named.values()),
             kernel=kernel.base_fn.__name__,
         )
@@ -217,8 +218,8 @@ def _inputs(kernel: Any, digest: str | None) -> str:
     return inputs_of(kernel.base_fn.__name__[:150], key_of(kernel), digest or "")
 
 
-def _measure(recorder: Recorder, called: Called) -> None:
-    """The configs of a kernel that was tuned just now, with the arguments of that call."""
+def _measure(recorder: Recorder, called: TunedCall) -> None:
+    """Measure the configs of a just tuned kernel, with the arguments of that call."""
     kernel = called.kernel
     configs = {described(dict(vars(c), pre_hook=None)): c for c in kernel.configs_timings}
     times = {
@@ -235,9 +236,9 @@ def _measure(recorder: Recorder, called: Called) -> None:
     )
 
 
-def _launching(called: Called, configs: Mapping[str, Any]) -> Launching:
-    """Return the function that makes the bench of some configs. What the kernel's tuner does before
-    each launch is done to the copies."""
+def _launching(called: TunedCall, configs: Mapping[str, Any]) -> Launching:
+    """Return the function that builds the bench of some configs. The tuner's preparation before
+    each launch is applied to the copies."""
 
     @contextmanager
     def launching(hashes: Sequence[str], failed: dict[str, str]) -> Iterator[KernelBench]:
@@ -275,7 +276,7 @@ def _launching(called: Called, configs: Mapping[str, Any]) -> Launching:
 
 
 _HOW = ("grid", "warmup")
-"""What says how it is launched, beside the kernel's own arguments."""
+"""Arguments of a launch beside the kernel's own."""
 
 
 def _tensor_names(kernel: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[str]:
@@ -286,7 +287,7 @@ def _tensor_names(kernel: Any, args: Sequence[Any], named: Mapping[str, Any]) ->
 
 
 def _milliseconds(times: Any) -> float:
-    """The median, which is the first of several."""
+    """Return the median, which is the first of several numbers."""
     return float(times[0] if isinstance(times, list | tuple) else times)
 
 
@@ -295,7 +296,7 @@ def _milliseconds(times: Any) -> float:
 
 UNMEASURED = "a Triton kernel is not measured"
 Launching = Callable[[Sequence[str], dict[str, str]], AbstractContextManager["KernelBench"]]
-"""Gives the bench of configs by their hashes, and notes which cannot be launched, and why."""
+"""Builds the bench of configs by hash, and notes why some cannot be launched."""
 
 
 def measuring_wanted() -> bool:
@@ -309,10 +310,10 @@ def measure(
     times: Mapping[str, float],
     launching: Launching,
 ) -> None:
-    """Measure the configs that may be the fastest by `times`, and write what comes of it into the
-    session. Never raises what is an Exception."""
+    """Measure the configs that may be the fastest by `times`, and write the result into the
+    session. Never raises an Exception."""
     with quietly(UNMEASURED):
-        # heavy: what samples and judges
+        # heavy: sampling and statistics
         import torch
 
         from backend.inductor.kernel_bench import (
@@ -332,10 +333,10 @@ def measure(
         failed: dict[str, str] = {}
         try:
             with unwatched(), torch.no_grad(), launching(worth_measuring(times), failed) as bench:
-                found = measure_kernel(key, bench, names, session, seconds, failed)
+                measurement = measure_kernel(key, bench, names, session, seconds, failed)
         except (NotSampled, NoConfigRuns) as error:
             say_once(f"{UNMEASURED}: {error}")
         except torch.OutOfMemoryError:
             say_once(f"{UNMEASURED}: there is no memory for copies of its arguments")
         else:
-            recorder.write(TuningMeasured(found))
+            recorder.write(TuningMeasured(measurement))

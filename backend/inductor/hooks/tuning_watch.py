@@ -1,7 +1,7 @@
-"""One tuning as it happens, as events of what the selector does.
+"""One tuning as it happens, as events of the selector's steps.
 
-torch names the choice in each of its callbacks, so a choice leads to its tuning; that holds in
-other threads and for selections that are put off until long after the selector returned.
+torch passes the choice to each of its callbacks, so a choice leads to its tuning; this also works
+in other threads and for selections that are deferred until long after the selector returned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from backend.model.events import (
 )
 from backend.model.graph import TuningUse
 from backend.model.ops import is_flex
-from backend.model.options import Options, text_of
+from backend.model.options import Options, text_of_options
 from backend.model.problem import TuningKey, parse_inputs_key
 from backend.model.tuning import Selection
 
@@ -81,7 +81,7 @@ def started(
     given: Options,
     write: Callable[[Event], None],
 ) -> TuningWatch:
-    """Write that the tuning of an op with the options `given` begins, and follow it."""
+    """Write the start of a tuning of an op with the options `given`, and return its watch."""
     specs = parse_inputs_key(key.inputs).specs
     write(
         TuningStarted(
@@ -95,7 +95,7 @@ def started(
             dtypes=tuple(spec.dtype for spec in specs),
             device=specs[0].device if specs else "",
             choices=tuple(choice_record(choice) for choice in choices),
-            options=call_text() if is_flex(key.op) else text_of(given),
+            options=call_text() if is_flex(key.op) else text_of_options(given),
         )
     )
     tuning = TuningWatch(n, key, write, given)
@@ -113,10 +113,10 @@ def choice_record(choice: ChoiceCaller) -> Choice:
 
 
 class TuningWatch:
-    """Turns the callbacks of one tuning into events, each choice's end once.
+    """Converts the callbacks of one tuning to events, each choice's end once.
 
-    `given` is what the op was given beside its inputs; `hash` the choice that was selected, as soon
-    as that is known. `at_work` is called when a choice has been compiled or timed.
+    `given` are the op's arguments beside its inputs; `hash` is the selected choice, as soon as it
+    is known. `at_work` is called when a choice has been compiled or timed.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class TuningWatch:
         return result
 
     def all_compiled(self, times: Timings, seconds: float) -> None:
-        """End the compile phase; `times` are the seconds that torch measured of some choices."""
+        """End the compile phase; `times` are the seconds that torch measured for some choices."""
         self._precompile_seconds = seconds
         for choice, its_seconds in times.items():
             self.compiled(choice, its_seconds)
@@ -171,11 +171,11 @@ class TuningWatch:
     # Timing
 
     def benchmarking(self) -> None:
-        """The choices are timed from now on."""
+        """Record that the choices are timed from now on."""
         self._write(BenchmarkStarted(self.n, time.time()))
 
     def measuring(self, seconds: float) -> None:
-        """Benchmarks, as opposed to a lookup, took `seconds`."""
+        """Record that benchmarks, as opposed to a lookup, took `seconds`."""
         self._benchmark_seconds = (self._benchmark_seconds or 0.0) + seconds
 
     def timed(self, choice: ChoiceCaller, ms: float, reason: str = "") -> None:
@@ -201,7 +201,7 @@ class TuningWatch:
                 self.timed(choice, ms)
 
     def deferred_timings(self, timings: Timings) -> None:
-        """Timings that came without a lookup: the pipelined autotuner benchmarks elsewhere."""
+        """Record timings without a lookup: the pipelined autotuner benchmarks elsewhere."""
         if not self._looked_up:
             self.measuring(0.0)
             self.looked_up(timings)
@@ -215,10 +215,10 @@ class TuningWatch:
         self.at_work()
         return True
 
-    # Among the ranks of a job
+    # Ranks of a job
 
     def awaits(self, rank: int | None) -> None:
-        """Record that the choice of this rank is awaited from now on; None: no rank's."""
+        """Record that this rank awaits the choice of `rank` from now on; None: of no rank."""
         self._write(RankAwaited(self.n, time.time(), rank))
 
     def asked(self, answer: RanksAsked) -> None:
@@ -228,13 +228,13 @@ class TuningWatch:
     def taken_over(
         self, device: int, devices: tuple[int, ...], timings: Mapping[str, float]
     ) -> None:
-        """The times that the GPU `device` measured were also written for other `devices`."""
+        """Record that the times of the GPU `device` were also written for other `devices`."""
         self._write(TimesTakenOver(self.n, time.time(), device, devices, timings))
 
-    # The end
+    # End
 
     def selected(self, choice: ChoiceCaller | None, why: Selection | None = None) -> None:
-        """Record the selected choice, or the fastest where torch does not name it."""
+        """Record the selected choice, or the fastest if torch does not name it."""
         name = choice.hash_key() if choice is not None else self._fastest()
         if name is None or not self._ends():
             return
@@ -284,7 +284,7 @@ def current() -> GraphCompile | None:
 
 @contextlib.contextmanager
 def compiling() -> Iterator[GraphCompile]:
-    """A block in which this thread compiles a graph, or finds it in FxGraphCache."""
+    """A context in which this thread compiles a graph, or loads it from FxGraphCache."""
     this, stack = GraphCompile(), _stack()
     stack.append(this)
     try:
@@ -295,8 +295,8 @@ def compiling() -> Iterator[GraphCompile]:
 
 @contextlib.contextmanager
 def selecting(tuning: TuningWatch | None) -> Iterator[None]:
-    """While the selector is asked: the graph that this thread compiles, if any, calls what `tuning`
-    selects, unless it fails. What is asked meanwhile belongs to one of the choices."""
+    """A context of one selection: the graph that this thread compiles, if any, calls the selected
+    choice of `tuning`, unless it fails. Nested selections belong to one of the choices."""
     this = current()
     if this is None or this.selecting:
         yield
@@ -311,7 +311,7 @@ def selecting(tuning: TuningWatch | None) -> Iterator[None]:
 
 
 def uses_of(tunings: Sequence[TuningWatch]) -> tuple[TuningUse, ...]:
-    """Return the selected choices, equal ones counted; None where torch did not name one."""
+    """Return the selected choices with their counts; None if torch did not name one."""
     counts = Counter((tuning.key, tuning.hash) for tuning in tunings)
     return tuple(
         TuningUse(key.op, key.inputs, key.precision, count, hash_)

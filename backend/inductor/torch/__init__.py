@@ -1,1 +1,1 @@
-"""The one folder with private names of torch: what differs between its versions is known here."""
+"""The only folder with private names of torch, and with knowledge of its versions' differences."""

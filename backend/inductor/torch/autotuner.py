@@ -1,12 +1,12 @@
-"""The tuner of the Triton kernels that Inductor launches itself, `CachingAutotuner`.
+"""`CachingAutotuner`, the tuner of the Triton kernels that Inductor launches itself.
 
-`_precompile_worker` compiles the configs, often in a process that does nothing else; `precompile`
-has that done and loads what came of it; the first `run` times the configs that are loaded, if there
-are several (`autotune_to_one_config`), then, where that is asked for, configs that combine those of
-a combo kernel's parts (`_combo_sequential_autotune`, from 2.12) and neighbours of the best one
+`_precompile_worker` compiles the configs, often in a separate process; `precompile` calls it and
+loads the result; the first `run` times the loaded configs, if there are several
+(`autotune_to_one_config`), then, if enabled, configs that combine those of a combo kernel's parts
+(`_combo_sequential_autotune`, from 2.12) and neighbours of the best one
 (`coordinate_descent_tuning`). Each is timed by `bench`. A launcher has its `config`.
 
-Read in torch 2.8 to 2.13 and 2.15 (`torch/_inductor/runtime/triton_heuristics.py`,
+Checked with torch 2.8 to 2.13 and 2.15 (`torch/_inductor/runtime/triton_heuristics.py`,
 `coordinate_descent_tuner.py`).
 """
 
@@ -26,7 +26,7 @@ from backend.inductor.torch.versions import AUTOTUNER
 from backend.model.inductor_kernel import (
     MAX_SOURCE,
     InductorKernel,
-    config_of,
+    comparable_config,
     kernel_of_parts,
     parse,
 )
@@ -35,9 +35,9 @@ Autotuner = Any
 Config = Any
 Launcher = Any
 Compare = Callable[[Config, Config], None]
-"""Hears of a config that coordinate descent tries, and of the best one so far."""
+"""Receives a config that coordinate descent tries, and the best one so far."""
 Decide = Callable[[Config, float], None]
-"""Hears of its milliseconds, which the same process may have known from before."""
+"""Receives its milliseconds, which may be cached in the same process."""
 Fail = Callable[[Config, BaseException], None]
 
 COMPILE, LOAD, SCALE = "_precompile_worker", "precompile", "_dynamic_scale_rblock"
@@ -50,7 +50,7 @@ BENCH, RUN = "bench", "run"
 
 _kernels: weakref.WeakKeyDictionary[Autotuner, InductorKernel] = weakref.WeakKeyDictionary()
 _refusals: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-"""Why what was compiled could not be loaded."""
+"""Reasons why compiled configs could not be loaded."""
 
 
 def _module() -> Any:
@@ -58,13 +58,13 @@ def _module() -> Any:
 
 
 def tuner() -> type:
-    """The class."""
+    """Return the class."""
     kind: type = _module().CachingAutotuner
     return kind
 
 
 def watch_loading(describe: Callable[[BaseException], str]) -> None:
-    """Keep why a config that was compiled cannot be loaded: stock tells that of none but all."""
+    """Record why a compiled config cannot be loaded: stock reports that only if all fail."""
     module = _module()
     for owner in (module.TritonCompileResult, module.StaticTritonCompileResult):
         _watch_result(owner, describe)
@@ -84,25 +84,25 @@ def _watch_result(owner: Any, describe: Callable[[BaseException], str]) -> None:
     owner.make_launcher = make_launcher
 
 
-# What a kernel is
+# Kernels
 
 
-def kernel_of(autotuner: Autotuner) -> InductorKernel:
-    """What stands in its file below the cache dir; where there is none, what it has of it."""
-    known = _kernels.get(autotuner)
-    if known is None:
-        known = _kernels[autotuner] = _read(autotuner) or _parts(autotuner)
-    return known
+def kernel_of_tuner(autotuner: Autotuner) -> InductorKernel:
+    """Return the kernel from its file in the cache dir, else from the tuner's own fields."""
+    kernel = _kernels.get(autotuner)
+    if kernel is None:
+        kernel = _kernels[autotuner] = _read(autotuner) or _parts(autotuner)
+    return kernel
 
 
-def source_of(autotuner: Autotuner) -> str:
-    """The file with its text; empty where it has none."""
+def source_of_tuner(autotuner: Autotuner) -> str:
+    """Return the file with its text; empty if it has none."""
     return str(autotuner.filename or "")
 
 
 def _read(autotuner: Autotuner) -> InductorKernel | None:
     try:
-        with Path(source_of(autotuner)).open() as stream:
+        with Path(source_of_tuner(autotuner)).open() as stream:
             kernel = parse(stream.read(MAX_SOURCE))
     except (OSError, ValueError):
         return None
@@ -122,22 +122,22 @@ def _parts(autotuner: Autotuner) -> InductorKernel:
     )
 
 
-# Its configs
+# Configs
 
 
 def named(config: Config) -> tuple[str, str, str]:
-    """Hash, name and text."""
-    return described(config_of(config.kwargs, config.num_warps, config.num_stages))
+    """Return hash, name and text."""
+    return described(comparable_config(config.kwargs, config.num_warps, config.num_stages))
 
 
 def members(config: Config) -> dict[str, Any]:
-    """All that can be changed of it."""
+    """Return all members that tuning can change."""
     return {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
 
 
 def config_from(texts: Mapping[str, str], hash: str) -> Config | None:
-    """The config that is called `hash`, made of its members as `described` writes them; None where
-    they do not tell it."""
+    """Return the config with the hash `hash` from its members as `described` writes them; None if
+    they do not determine it."""
     values: dict[str, Any] = {}
     for name, text in texts.items():
         try:
@@ -152,20 +152,20 @@ def config_from(texts: Mapping[str, str], hash: str) -> Config | None:
 
 
 def loaded(autotuner: Autotuner) -> list[Config]:
-    """Those that can be launched."""
+    """Return the launchable configs."""
     return [launcher.config for launcher in autotuner.launchers]
 
 
 def not_loaded(autotuner: Autotuner) -> Iterator[tuple[Config, str]]:
-    """Those that were compiled and cannot be loaded, and why."""
-    known = {named(config)[0] for config in loaded(autotuner)}
+    """Yield the configs that were compiled and cannot be loaded, with the reason."""
+    hashes = {named(config)[0] for config in loaded(autotuner)}
     for result in autotuner.compile_results:
-        if named(result.config)[0] not in known:
+        if named(result.config)[0] not in hashes:
             yield result.config, _refusals.get(result, "it could not be loaded")
 
 
 def why_infinite(autotuner: Autotuner, launcher: Launcher) -> str:
-    """Why a config has no time."""
+    """Return why a config has no time."""
     spills = getattr(launcher, "n_spills", None)
     if spills and not autotuner.custom_kernel and spills > _spills_allowed(autotuner):
         return f"{spills} registers are spilled"
@@ -173,19 +173,19 @@ def why_infinite(autotuner: Autotuner, launcher: Launcher) -> str:
 
 
 def _spills_allowed(autotuner: Autotuner) -> int:
-    import torch  # loaded long ago, or nothing would be tuned
+    import torch  # already loaded whenever something is tuned
 
     usual = 32 if torch.version.hip else 16
     return int(autotuner.inductor_meta.get("spill_threshold", usual))
 
 
 def compile_seconds(autotuner: Autotuner) -> float | None:
-    """How long compiling took, where that was within the first run."""
+    """Return the duration of compiling, if that was within the first run."""
     return autotuner.precompile_time_taken_ns / 1e9 or None
 
 
 def goes_on(autotuner: Autotuner, after: str) -> bool:
-    """Whether the run tries more configs once the step `after` is done."""
+    """Return whether the run tries more configs after the step `after`."""
     meta, config = autotuner.inductor_meta, autotuner.launchers[0].config
     combines = after == TUNE and bool(meta.get("combo_tuning_groups"))
     if combines and hasattr(autotuner, COMBINE) and not _was_found(config, "combo_autotune"):
@@ -199,8 +199,8 @@ def _was_found(config: Config, by: str) -> bool:
 
 @contextmanager
 def descending(autotuner: Autotuner, tries: Compare, fails: Fail, takes: Decide) -> Iterator[None]:
-    """Within it, each config that coordinate descent tries is told before it is timed, and after
-    that its time, or why it cannot be compiled or launched."""
+    """A context that reports each config that coordinate descent tries before it is timed, and
+    afterwards its time, or why it cannot be compiled or launched."""
     tuner = autotuner.coordesc_tuner
     stock = tuner.compare_config
 
@@ -224,21 +224,22 @@ def descending(autotuner: Autotuner, tries: Compare, fails: Fail, takes: Decide)
         del tuner.compare_config
 
 
-# A pin
+# Pins
 
 
 def is_deterministic(autotuner: Autotuner) -> bool:
-    """Whether the program asked for choices that times have no part in."""
+    """Return whether the program requires choices that do not depend on times."""
     return bool(autotuner.inductor_meta.get("deterministic", False))
 
 
 def keep_only(
     autotuner: Autotuner, hash: str, texts: Mapping[str, str]
 ) -> Callable[[], None] | None:
-    """Let the config that is called `hash` be the only one that is compiled, loaded and launched;
-    what undoes that. None, and nothing is changed, where it is not offered and cannot be made.
+    """Make the config with the hash `hash` the only one that is compiled, loaded and launched;
+    return a function that undoes that. None, without any change, if it is not offered and cannot be
+    created.
 
-    Raises what compiling raises, where another process compiled configs without this one.
+    Raises compile errors, if another process compiled configs without this one.
     """
     configs, results = autotuner.configs, autotuner.compile_results
     compiled = [result for result in results if named(result.config)[0] == hash]
@@ -246,7 +247,7 @@ def keep_only(
     config = compiled[0].config if compiled else (offered or [config_from(texts, hash)])[0]
     if config is None:
         return None
-    # These end Inductor's own search: it takes the config for one that was found before.
+    # These end Inductor's own search: it regards the config as found earlier.
     marks = ("found_by_coordesc", "found_by_combo_autotune")
     for mark in marks:
         setattr(config, mark, True)
@@ -267,65 +268,65 @@ def keep_only(
 
 
 def _reload(autotuner: Autotuner) -> None:
-    """Its function, which one that came from another process is without."""
+    """Restore its function, which is missing in a tuner from another process."""
     if autotuner.fn.fn is None:
         autotuner.fn = autotuner._reload_kernel().fn
 
 
-# Launching a config beside the others
+# Launching a config alone
 
 
 @contextmanager
 def launchers(
     autotuner: Autotuner, configs: Mapping[str, Config], refused: Callable[[str, Exception], None]
 ) -> Iterator[dict[str, Callable[..., Any]]]:
-    """What launches each config with the arguments of a call, on the current stream: new ones,
-    since those that lost are closed. `refused` hears of configs that cannot be compiled or loaded.
-    """
+    """Yield functions that launch each config with a call's arguments, on the current stream: new
+    launchers, since losing ones are closed. `refused` receives configs that cannot be compiled or
+    loaded."""
     _reload(autotuner)
     interface = autotuner.get_device_interface()
     stream = interface.get_raw_stream(interface.current_device())
-    made: dict[str, Launcher] = {}
+    by_hash: dict[str, Launcher] = {}
     try:
         for hash, config in configs.items():
             try:
                 with autotuner.lock:
-                    made[hash] = autotuner._precompile_config(config).make_launcher()
-            except Exception as error:  # whatever the compiler raises is the end of this config
+                    by_hash[hash] = autotuner._precompile_config(config).make_launcher()
+            except Exception as error:  # a compiler error ends only this config
                 refused(hash, error)
-        yield {hash: partial(launcher, stream=stream) for hash, launcher in made.items()}
+        yield {hash: partial(launcher, stream=stream) for hash, launcher in by_hash.items()}
     finally:
         close = getattr(autotuner, "_close_static_launcher", None)
         if close is not None:
-            for launcher in made.values():
+            for launcher in by_hash.values():
                 close(launcher)
 
 
 def before_launch(autotuner: Autotuner) -> Callable[..., Any] | None:
-    """What the tuner does to the arguments before each launch that it times."""
+    """Return the tuner's preparation of the arguments before each timed launch."""
     return autotuner.reset_to_zero_args if autotuner.reset_to_zero_arg_names else None
 
 
 def start_over(autotuner: Autotuner) -> None:
-    """Forget what was compiled of a kernel that cannot be launched, and offer all its configs."""
+    """Discard the compiled configs of a kernel that cannot be launched, and offer all again."""
     if not autotuner.configs:
         autotuner.configs = autotuner._reload_kernel().configs
     autotuner.compile_results, autotuner.launchers = [], []
 
 
 def is_unusable(error: BaseException) -> bool:
-    """Whether torch or Triton says by it that no config of a kernel can be compiled or loaded."""
-    told = ("NoTritonConfigsError", "OutOfResources", "PTXASError", "IntelGPUError")
-    return type(error).__name__ in told or "No valid triton configs" in str(error)
+    """Return whether an error means that none of a kernel's configs can be compiled or loaded."""
+    names = ("NoTritonConfigsError", "OutOfResources", "PTXASError", "IntelGPUError")
+    return type(error).__name__ in names or "No valid triton configs" in str(error)
 
 
 def generating() -> bool:
-    """Whether Inductor writes a graph's code in this thread."""
+    """Return whether Inductor writes a graph's code in this thread."""
     virtualized = sys.modules.get("torch._inductor.virtualized")
     return virtualized is not None and not isinstance(virtualized.V.graph, virtualized.NullHandler)
 
 
 def launched(autotuner: Autotuner) -> Config | None:
-    """The config that its runs launch, once that is settled."""
+    """Return the config that its runs launch, once that is decided."""
     launchers: Sequence[Launcher] = autotuner.launchers
     return launchers[0].config if len(launchers) == 1 else None

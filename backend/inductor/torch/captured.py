@@ -1,11 +1,11 @@
 """The text of a graph that Inductor is about to compile, in the format of PyTorch's repro writer;
-which of its inputs must stay below a size, because they are indices, or must add up to one; and
-Inductor's options as a program has set them.
+which of its inputs must stay below a size, because they are indices, or have a fixed sum; and
+Inductor's options as set by the program.
 
-Read in torch 2.8 to 2.15 (`torch/_dynamo/repro/after_aot.py`, `_dynamo/debug_utils.py`,
+Checked with torch 2.8 to 2.15 (`torch/_dynamo/repro/after_aot.py`, `_dynamo/debug_utils.py`,
 `_inductor/compile_fx.py`, `_inductor/config.py`, `torch/utils/_config_module.py`). That writer is
-not called itself: it keeps small weights, asks the machine what it has, and writes whatever the
-process has of Triton kernels and options.
+not called itself: it stores small weights, queries the machine, and writes all Triton kernels and
+options of the process.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ NAMESPACES = frozenset(
     "aten prims inductor inductor_prims quantized_decomposed quantized onednn mkldnn mkl rngprims"
     " flex_lib".split()
 )
-"""Ops that every torch has; others are those of a library, or call further graphs."""
+"""Ops that every torch has; others belong to a library, or call further graphs."""
 
 PLAIN = frozenset(
     "add sub mul truediv floordiv mod pow neg pos eq ne lt le gt ge and_ or_ getitem".split()
 )
-"""Functions of `operator` that may stand in a graph; they compute sizes, or take an output."""
+"""Permitted functions of `operator` in a graph; they compute sizes, or select an output."""
 
 FEW = 16
-"""So many numbers of a constant may be kept: they are a scale or a shape, no weight."""
+"""The maximum numbers of a stored constant: it is a scale or a shape, not a weight."""
 MOST_INDICES = 4096
-"""So many whole numbers are: what indexes something decides what is read."""
+"""The maximum integers of a stored constant: indices determine what is read."""
 
 
 class NotCapturable(Exception):
-    """The graph cannot be written as text; one line says why."""
+    """The graph cannot be written as text; the message is one line."""
 
 
 def graph_text(
@@ -56,9 +56,10 @@ def graph_text(
     *,
     frozen: Sequence[int] | None = None,
 ) -> str:
-    """What `compile_fx_inner(gm, example_inputs, **options)` is about to compile.
+    """Return the text of what `compile_fx_inner(gm, example_inputs, **options)` is about to
+    compile.
 
-    To be called before it: Inductor changes `gm`. With `frozen`, it is the graph before those
+    Call it before, since Inductor changes `gm`. With `frozen`, the graph is from before those
     inputs become constants. Raises NotCapturable.
     """
     nodes = list(gm.graph.nodes)
@@ -71,7 +72,7 @@ def graph_text(
     loads = list(_loads(names, example_inputs, symbols))
     attributes = list(_attributes(gm, nodes))
     body = _indented(str(gm.code).strip("\n"), "    ")
-    head = _head(gm, nodes, example_inputs, options, symbols, frozen)
+    head = _head(nodes, example_inputs, options, symbols, frozen)
     sizes = "".join(f"{name} = {hint}\n" for name, hint in sorted(symbols.items()))
     return "".join(
         (
@@ -91,14 +92,14 @@ def graph_text(
 
 
 def flex_op(target: Any) -> str:
-    """The name of an op of flex attention, which has functions; empty for any other target."""
+    """Return the name of an op of flex attention, which has functions; else empty."""
     name = getattr(target, "__name__", "")
-    known = name in FUNCTIONS and getattr(torch.ops.higher_order, name) is target
-    return str(name) if known else ""
+    is_flex = name in FUNCTIONS and getattr(torch.ops.higher_order, name) is target
+    return str(name) if is_flex else ""
 
 
 def functions_of(call: Any) -> list[str]:
-    """The names of its functions in the graph, in their order."""
+    """Return the names of a call's functions in the graph, in their order."""
     module = call.graph.owning_module
     return [
         str(node.target)
@@ -108,17 +109,17 @@ def functions_of(call: Any) -> list[str]:
 
 
 _TYPE = re.compile(r"\) -> \w+:$", re.MULTILINE)
-"""Of the result, as some graphs name it."""
+"""The type of the result, as some graphs print it."""
 
 
 def function_text(gm: Any) -> str:
-    """A function of numbers, as Inductor lowers it: its constants, then `forward`. Raises
-    NotCapturable."""
+    """Return the text of a function of numbers, as Inductor lowers it: its constants, then
+    `forward`. Raises NotCapturable."""
     return "\n".join([*_parts(gm), ""])
 
 
 def _parts(gm: Any) -> list[str]:
-    """Its constants, a line each, and `forward`. Raises NotCapturable."""
+    """Return its constants, one line each, and `forward`. Raises NotCapturable."""
     nodes = list(gm.graph.nodes)
     for node in nodes:
         _check(node)
@@ -129,8 +130,9 @@ def _parts(gm: Any) -> list[str]:
 
 
 def around_freezing(note: Callable[[Any, Sequence[Any]], None], forget: Callable[[], None]) -> None:
-    """Call `note` with each graph that is about to be frozen and its inputs, and `forget` after it
-    was. What is compiled in between has constants that no text says: weights in oneDNN's order."""
+    """Call `note` with each graph that is about to be frozen and its inputs, and `forget`
+    afterwards. Graphs compiled in between have constants that no text has: weights in oneDNN's
+    order."""
     stock = _compile_fx.fw_compiler_freezing
 
     @functools.wraps(stock)
@@ -145,8 +147,8 @@ def around_freezing(note: Callable[[Any, Sequence[Any]], None], forget: Callable
 
 
 def frozen_inputs() -> list[int]:
-    """The inputs that become constants, as `torch._inductor.freezing` finds them in its
-    `replace_params_with_constants`."""
+    """Return the inputs that become constants, as `replace_params_with_constants` of
+    `torch._inductor.freezing` determines them."""
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
     if context is None or metadata is None:
@@ -159,7 +161,7 @@ def frozen_inputs() -> list[int]:
 
 
 def _check(node: Any) -> None:
-    """Raises NotCapturable for what no text, or no text of torch alone, says."""
+    """Raise NotCapturable for nodes that cannot be written as text, or need more than torch."""
     if node.op in ("placeholder", "output"):
         return
     if node.op == "get_attr":
@@ -172,14 +174,13 @@ def _check(node: Any) -> None:
     if node.op == "call_function" and isinstance(target, OpOverload):
         if target.namespace in NAMESPACES:
             return
-        raise NotCapturable(f"{target} is no op of torch itself")
+        raise NotCapturable(f"{target} is not an op of torch itself")
     name = getattr(target, "__name__", str(target))
     if node.op != "call_function" or name not in PLAIN or getattr(operator, name) is not target:
         raise NotCapturable(f"a call of {name} is not kept as text")
 
 
 def _head(
-    gm: Any,
     nodes: Sequence[Any],
     inputs: Sequence[Any],
     options: Mapping[str, Any],
@@ -230,7 +231,7 @@ def _origins(nodes: Sequence[Any]) -> Iterator[tuple[str, str]]:
             yield node.name, str(origin)
 
 
-# Inputs: how PyTorch's reader is told to make them
+# Inputs, as calls of PyTorch's reader
 
 
 def _loads(names: Sequence[str], inputs: Sequence[Any], symbols: dict[str, int]) -> Iterator[str]:
@@ -287,8 +288,7 @@ _SIMPLE = re.compile(r"[a-zA-Z0-9_+*() /-]+")
 
 
 def _expression(size: Any, symbols: dict[str, int]) -> str:
-    """A size as Python; its symbols are added. Raises NotCapturable for what is more than sums and
-    products."""
+    """Return a size as Python, adding its symbols. Raises NotCapturable beyond sums, products."""
     if not isinstance(size, torch.SymInt):
         return str(int(size))
     expression = size.node.expr
@@ -297,11 +297,11 @@ def _expression(size: Any, symbols: dict[str, int]) -> str:
         raise NotCapturable(f"a size is {text}")
     environment = size.node.shape_env
     for symbol in expression.free_symbols:
-        known = getattr(environment, "backed_var_to_val", None)
-        known = getattr(environment, "var_to_val", {}) if known is None else known
-        if symbol not in known:
+        values = getattr(environment, "backed_var_to_val", None)
+        values = getattr(environment, "var_to_val", {}) if values is None else values
+        if symbol not in values:
             raise NotCapturable(f"the size {symbol} depends on data")
-        symbols[str(symbol)] = int(known[symbol])
+        symbols[str(symbol)] = int(values[symbol])
     return text
 
 
@@ -328,7 +328,7 @@ def _attributes(gm: Any, nodes: Sequence[Any]) -> Iterator[str]:
 
 
 def _function(name: str, module: torch.fx.GraphModule) -> Iterator[str]:
-    """As a class of its own."""
+    """Return a function as a separate class."""
     *constants, code = _parts(module)
     yield f"class {name}(torch.nn.Module):"
     yield "    def __init__(self) -> None:"
@@ -339,8 +339,13 @@ def _function(name: str, module: torch.fx.GraphModule) -> Iterator[str]:
 
 
 def _constant(name: str, value: Any) -> str:
-    known = type(value) in (torch.Tensor, torch.nn.Parameter) and not value.is_meta
-    if not known or value.layout is not torch.strided or value.is_quantized or value.is_complex():
+    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and not value.is_meta
+    if (
+        not is_plain
+        or value.layout is not torch.strided
+        or value.is_quantized
+        or value.is_complex()
+    ):
         raise NotCapturable(f"its constant {name} has a layout or type that is not kept as text")
     if not value.is_contiguous():
         raise NotCapturable(f"its constant {name} is not contiguous")
@@ -351,8 +356,8 @@ def _constant(name: str, value: Any) -> str:
         plain = plain.float() if value.is_floating_point() else plain
         numbers = ", ".join(map(repr, plain.tolist()))
         return f"torch.tensor([{numbers}]{where}).to({value.dtype}).reshape({shape})"
-    made = "randn" if value.is_floating_point() else "zeros"
-    return f"torch.{made}({shape}{where}).to({value.dtype})"
+    function = "randn" if value.is_floating_point() else "zeros"
+    return f"torch.{function}({shape}{where}).to({value.dtype})"
 
 
 def _indented(text: str, by: str) -> str:
@@ -363,11 +368,11 @@ _THROUGH = re.compile(
     r"aten\.(view|_unsafe_view|reshape|unsqueeze|squeeze|expand|permute|slice|select|clone|alias"
     r"|t|transpose|repeat|_to_copy)\.|prims\.convert_element_type\."
 )
-"""What hands the numbers of its first input on."""
+"""Ops that pass the numbers of their first input on."""
 
 
 def bounds(nodes: Sequence[Any], inputs: Sequence[Any]) -> Iterator[tuple[str, int]]:
-    """Of inputs that are indices and nothing else, the size of what they index."""
+    """Yield, for inputs that are only used as indices, the size of the indexed dimension."""
     placeholders = [node for node in nodes if node.op == "placeholder"]
     for node, value in zip(placeholders, inputs, strict=True):
         if not isinstance(value, torch.Tensor):
@@ -377,11 +382,11 @@ def bounds(nodes: Sequence[Any], inputs: Sequence[Any]) -> Iterator[tuple[str, i
             if bound is not None and bound > 1:
                 yield node.name, bound
         elif any("offsets_to_ind" in str(user.target) for user in node.users):
-            yield node.name, 1  # places in a window, as a pooling has kept them
+            yield node.name, 1  # positions in a window, as stored by a pooling
 
 
 def ends(nodes: Sequence[Any]) -> Iterator[tuple[str, int]]:
-    """Of inputs that say where the groups of a grouped product end, how many rows these have."""
+    """Yield, for inputs with the ends of groups of a grouped product, the total number of rows."""
     for node in nodes:
         if "_grouped_mm." not in str(node.target):
             continue
@@ -393,15 +398,15 @@ def ends(nodes: Sequence[Any]) -> Iterator[tuple[str, int]]:
 
 
 def grouped_rows(a: Sequence[Any], b: Sequence[Any]) -> Any:
-    """What groups of a grouped product are cut from, by the sizes of its factors: the rows of `a`,
-    the columns of `b`, or what both are summed up over."""
+    """Return the size that the groups of a grouped product divide, from the sizes of its factors:
+    the rows of `a`, the columns of `b`, or the dimension they are summed over."""
     if len(a) == 3:
         return b[-1]
     return a[-1] if len(b) == 2 else a[0]
 
 
 def _bound(node: Any, depth: int) -> int | None:
-    """None where it is used for something else too."""
+    """Return the bound; None if the node has other uses."""
     bounds: list[int] = []
     for user in node.users:
         bound = _bound_by(user, node, depth)
@@ -435,7 +440,7 @@ def _size(node: Any, dim: int) -> int | None:
 
 
 Scalar = bool | int | float | str | None
-"""What one of the options may be, for us."""
+"""The supported types of options."""
 
 _ALWAYS = (
     "max_autotune",
@@ -473,7 +478,7 @@ _ALWAYS = (
     "triton.multi_kernel",
     "triton.unique_kernel_names",
 )
-"""Many of these have a default that comes from the environment, which is another one elsewhere."""
+"""Options whose default often comes from the environment, which differs elsewhere."""
 
 _TEXTS = {name for name in _ALWAYS if name.startswith("max_autotune_")} | {
     "cpu_backend",
@@ -491,11 +496,11 @@ _ELSEWHERE = re.compile(
     r"|profiler|unsafe|custom|fbcode|inplace_padding_at|nan_asserts|size_asserts|scalar_asserts"
     r"|alignment_asserts|triton\.debug"
 )
-"""Options that are about files, processes or looking on, and not about what is compiled."""
+"""Options about files, processes or diagnostics, not about the compiled code."""
 
 
 def program_settings() -> dict[str, Scalar]:
-    """The options that decide how a graph is compiled, where they matter or are no default."""
+    """Return the options that determine how a graph is compiled, if relevant or not the default."""
     chosen: dict[str, Scalar] = {}
     entries = getattr(config, "_config", {})
     for name, value in config.get_config_copy().items():
@@ -506,13 +511,45 @@ def program_settings() -> dict[str, Scalar]:
 
 
 def usable_settings(given: Mapping[str, object]) -> dict[str, Scalar]:
-    """Of options that stand in a file those that this torch has, and that do no harm."""
-    known = config.get_config_copy()
+    """Return the options in a file that this torch has, and that are harmless."""
+    current = config.get_config_copy()
     chosen: dict[str, Any] = {}
     for name, value in given.items():
-        if name in known and _usable(name, value) and _usable(name, known[name]):
+        if name in current and _usable(name, value) and _usable(name, current[name]):
             chosen[name] = value
     return chosen
+
+
+def option_value(name: str, text: str) -> Scalar:
+    """Return the value of `text` in the type of this torch's option; `default` is torch's own.
+    Raises ValueError for a missing option or value, or one that does not affect compilation."""
+    options = config.get_config_copy()
+    if name not in options:
+        raise ValueError(f"torch {torch.__version__} has no Inductor option {name}")
+    default = options[name]
+    if text == "default":
+        default = getattr(getattr(config, "_config", {}).get(name), "default", default)
+    value: Scalar = default if text == "default" else text
+    if text in ("True", "False"):
+        value = text == "True"
+    elif text.lstrip("-").isdecimal() and not isinstance(default, str):
+        value = int(text)
+    fits = default is None or isinstance(value, str) == isinstance(default, str)
+    if isinstance(default, bool) and not isinstance(value, bool):
+        fits = False
+    if _usable(name, default) and not fits:
+        raise ValueError(f"{name} takes values like {default}, not {text}")
+    if not (_usable(name, value) and _usable(name, default)):
+        raise ValueError(f"{name}={text} cannot be tried: it does not decide what is compiled")
+    return value
+
+
+def set_option(name: str, text: str) -> None:
+    """Set an option for all threads, whatever the program sets: torch 2.13 keeps what a program
+    sets separately for each thread. Raises ValueError as `option_value` does."""
+    value = option_value(name, text)
+    setattr(config, name, value)  # torch also forgets what it derived from the old value
+    config._config[name].env_value_force = value  # as an environment variable of torch's does
 
 
 def _usable(name: str, value: object) -> bool:

@@ -1,8 +1,8 @@
-"""Private names of torch around choices: running them again and again on tensors of our own, and
-having choices of ours treated as its own are, where their output may be and what its log of matrix
-products says of them.
+"""Private names of torch around choices: running them repeatedly on tensors of our own, treating
+our choices like its own, the location of their output, and their entries in its log of matrix
+products.
 
-Read in torch 2.13.0 (`torch/_inductor/select_algorithm.py`, `ir.py`, `autotune_process.py`,
+Checked with torch 2.13.0 (`torch/_inductor/select_algorithm.py`, `ir.py`, `autotune_process.py`,
 `codegen/subgraph.py`). Importing this module imports torch._inductor.
 """
 
@@ -31,12 +31,12 @@ from backend.model.options import (
     CONVOLUTION_TENSORS,
     CONVOLUTIONS,
     FROZEN,
+    OPTION_NAMES,
     TMA,
-    TOLD,
     Options,
     convolution_of_values,
-    of_values,
     options,
+    options_of_values,
 )
 from backend.templates.triton.module_file import interpreter_on
 
@@ -47,7 +47,7 @@ _Subgraph: Any = getattr(_select, "SubgraphChoiceCaller", ())
 
 
 def description(choice: ChoiceCaller) -> str:
-    """`KEY=VALUE, ...` of a choice; empty where it does not say. PyTorch leaves it empty for an
+    """Return `KEY=VALUE, ...` of a choice; empty if it has none. PyTorch leaves it empty for an
     instance of Composable Kernel, whose parameters are an object's."""
     text = str(getattr(choice, "description", ""))
     kwargs = getattr(choice, "info_kwargs", None)
@@ -60,15 +60,17 @@ def description(choice: ChoiceCaller) -> str:
     return ", ".join(f"{name.upper()}={_parameter(value)}" for name, value in values)
 
 
-def options_of(op: str, choices: Sequence[ChoiceCaller], inputs: Sequence[Node]) -> Options:
-    """What the op that is being lowered was given beside its inputs: as ATen's choice is called,
-    else as the graph calls it; and which of its inputs are constants. Nothing for an op whose key
-    tells all, or where neither tells."""
-    names = TOLD.get(op, ())
+def options_of_lowering(
+    op: str, choices: Sequence[ChoiceCaller], inputs: Sequence[Node]
+) -> Options:
+    """Return the options of the op being lowered, beside its inputs: from ATen's choice, else from
+    the graph's call; and which of its inputs are constants. Empty for an op whose key is complete,
+    or if neither has them."""
+    names = OPTION_NAMES.get(op, ())
     called = next((choice.kwargs for choice in choices if is_extern(choice)), None)
     if op in CONVOLUTIONS:
         return convolution_of_values(_in_graph(op) if called is None else called, op) or ()
-    given = dict(of_values(op, {**_in_call(), **(called or {})}))
+    given = dict(options_of_values(op, {**_in_call(), **(called or {})}))
     constants = getattr(V.graph, "constants", {})
     frozen = tuple(at for at, node in enumerate(inputs) if node.get_name() in constants)
     if FROZEN in names and frozen:
@@ -79,8 +81,8 @@ def options_of(op: str, choices: Sequence[ChoiceCaller], inputs: Sequence[Node])
     return options(given)
 
 
-def numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
-    """Of sizes that are known; none where one is not."""
+def static_sizes(sizes: Sequence[Any]) -> tuple[int, ...]:
+    """Return the sizes as numbers; empty if one is unknown."""
     try:
         return tuple(int(size) for size in sizes)
     except (TypeError, ValueError):
@@ -89,15 +91,15 @@ def numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ExternOptions:
-    """What ATen's choice says of its op beside the inputs: a convolution's options, and by its name
-    what is done with the result at last."""
+    """The options in ATen's choice beside the inputs: a convolution's options, and, from its name,
+    the pointwise function applied last."""
 
     given: Options = ()
     pointwise: str = "none"
 
 
 def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
-    """Where ATen has no choice, what the op is without: `pointwise` then is empty, if not known."""
+    """Return the options; without ATen's choice the plain op's, with an empty `pointwise`."""
     kwargs = next((choice.kwargs for choice in choices if is_extern(choice)), None)
     if op.startswith("convolution"):
         return ExternOptions(convolution_of_values(kwargs or {}) or ())
@@ -112,18 +114,18 @@ def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
 
 
 def narrow_sums(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether libraries may add up partial sums in `dtype` itself."""
+    """Return whether libraries may add partial sums in `dtype` itself."""
     name = {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype)
     if device.type == "cpu" or name is None:
         return False
     setting = f"allow_{name}_reduced_precision_reduction"
-    found = getattr(torch.backends.cuda.matmul, setting, False)
-    return any(found) if isinstance(found, tuple) else bool(found)
+    flags = getattr(torch.backends.cuda.matmul, setting, False)
+    return any(flags) if isinstance(flags, tuple) else bool(flags)
 
 
 def onednn_takes(dtype: torch.dtype) -> bool:
-    """Whether oneDNN computes convolutions of half precision `dtype` on this CPU: bfloat16 needs
-    AVX-512, float16 what few CPUs have. Elsewhere PyTorch's own kernels do."""
+    """Return whether oneDNN computes convolutions of half precision `dtype` on this CPU: bfloat16
+    needs AVX-512, float16 is supported by few CPUs. Otherwise PyTorch's own kernels do."""
     name = {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
     supported = getattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", None)
     return torch.backends.mkldnn.enabled and supported is not None and bool(supported())
@@ -149,7 +151,7 @@ def _in_graph(op: str) -> Mapping[str, Any]:
 
 
 def _in_call() -> Mapping[str, Any]:
-    """The arguments of the op that is being lowered, by torch's names; a pattern has none."""
+    """Return the arguments of the op being lowered, by torch's names; empty for a pattern."""
     node: Any = getattr(V.graph, "current_node", None)
     schema: Any = getattr(getattr(node, "target", None), "_schema", None)
     if schema is None:
@@ -165,14 +167,13 @@ def _parameter(value: Any) -> str:
 
 
 def within(graph: Any) -> AbstractContextManager[Any]:
-    """A context in which `graph` is the one that is being compiled."""
+    """Return a context in which `graph` is being compiled."""
     manager: AbstractContextManager[Any] = V.set_graph_handler(graph)
     return manager
 
 
 def prepare(choice: ChoiceCaller) -> None:
-    """Compile a choice, while Inductor is still asking, unless Triton interprets its kernels.
-    Raises whatever that raises."""
+    """Compile a choice like Inductor, unless Triton interprets its kernels. Raises its errors."""
     if isinstance(choice, _Subgraph):
         if not hasattr(choice, "_ensure_compiled"):
             raise RuntimeError("this torch compiles it anew for each benchmark")
@@ -187,36 +188,36 @@ def benchmark_tensors(
     layout: Any,
     generators: Mapping[int, Callable[[Any], Tensor]],
 ) -> Any:
-    """What Inductor benchmarks the choices on: `AutotuneArgs`."""
+    """Return the tensors on which Inductor benchmarks the choices: `AutotuneArgs`."""
     return StockSelector.get_inputs(list(choices), list(nodes), layout, dict(generators))
 
 
 def example(node: Node) -> Tensor:
-    """What Inductor benchmarks on where nothing else is said: random numbers."""
-    made: Tensor = StockSelector.benchmark_example_value(node)
-    return made
+    """Return Inductor's default benchmark tensor: random numbers."""
+    tensor: Tensor = StockSelector.benchmark_example_value(node)
+    return tensor
 
 
-def op_inputs(made: Any) -> tuple[Tensor, ...]:
-    """Those of the op, as ATen gets them."""
-    return tuple(made.get_benchmark_tensors(True).unpack()[0])
+def op_inputs(arguments: Any) -> tuple[Tensor, ...]:
+    """Return the op's inputs, as ATen gets them."""
+    return tuple(arguments.get_benchmark_tensors(True).unpack()[0])
 
 
-def tensors_for(choice: ChoiceCaller, made: Any) -> tuple[Tensor, ...]:
-    """Of torch's two sets, that for a choice of its own, the output last: templates add an offset
-    themselves to the start of the memory, ATen gets the view."""
+def tensors_for(choice: ChoiceCaller, arguments: Any) -> tuple[Tensor, ...]:
+    """Return the set of tensors for a choice, the output last: templates add an offset to the start
+    of the memory themselves, ATen gets the view."""
     kinds = (_select.ExternKernelCaller, *([_Subgraph] if _Subgraph else []))
-    inputs, out = made.get_benchmark_tensors(isinstance(choice, kinds)).unpack()
+    inputs, out = arguments.get_benchmark_tensors(isinstance(choice, kinds)).unpack()
     if isinstance(choice, _select.DataProcessorChoiceCallerWrapper):
         inputs, out = choice._preprocessor(inputs, out)
     return (*inputs, out)
 
 
 def run_function(choice: ChoiceCaller, inputs: Sequence[Tensor], out: Tensor) -> Run:
-    """A function that starts the choice on its tensors. Raises whatever its making raises.
+    """Return a function that starts the choice on its tensors. Raises whatever its creation raises.
 
-    That of a C++ choice knows addresses only: who calls it must keep the tensors. There may be
-    several for one choice.
+    A C++ choice's function only has addresses: the caller must keep the tensors. A choice may have
+    several.
     """
     if isinstance(choice, _Subgraph):
         call, sizes = choice._compiled_module.call, choice.sym_input_values
@@ -232,7 +233,7 @@ def run_function(choice: ChoiceCaller, inputs: Sequence[Tensor], out: Tensor) ->
 
 
 def _keeping(run: Run, workspace: object) -> Run:
-    """CUTLASS's function knows the address only, and its request forgets it with the next one."""
+    """Keep a workspace alive, which CUTLASS's request drops while its function has the address."""
     kept: Any = functools.partial(run)
     kept.workspace = workspace
     function: Run = kept
@@ -240,14 +241,14 @@ def _keeping(run: Run, workspace: object) -> Run:
 
 
 def returned(choice: ChoiceCaller, value: object) -> Tensor | None:
-    """What the choice computed, if it returns that; else it writes to its output."""
+    """Return the choice's result, if it returns one; else it writes to its output."""
     if isinstance(choice, _select.ExternKernelCaller):
         return None if choice.has_out_variant else _tensor(value)
     return _tensor(value) if isinstance(choice, _Subgraph) else None
 
 
 def _tensor(value: Any) -> Tensor:
-    """Raises TypeError, also where there are several."""
+    """Return a single tensor. Raises TypeError for others, and for several."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         (value,) = value
     if not isinstance(value, Tensor):
@@ -256,17 +257,17 @@ def _tensor(value: Any) -> Tensor:
 
 
 def request_of(choice: ChoiceCaller) -> Any:
-    """What runs a template's kernel; None where the choice has none."""
+    """Return the object that runs a template's kernel; None if the choice has none."""
     return None if isinstance(choice, _Subgraph) else getattr(choice, "bmreq", None)
 
 
 Describe = Callable[[ChoiceCaller], dict[str, Any] | None]
-"""What the log says of a choice; None where that is left to torch."""
+"""The log's entry for a choice; None leaves it to torch."""
 
 
 def let_output_be_planned(result: Any, ours: Callable[[ChoiceCaller], bool]) -> None:
-    """Let the output of a selection that was put off lie within another buffer, as in that of a
-    concatenation, where that would be so without our choices. They write wherever they are told."""
+    """Permit a deferred selection's output to be within another buffer, such as a concatenation's,
+    if that would be permitted without our choices, which can write anywhere."""
     buffer = deferred(result)
     if getattr(buffer, "_output_plannable", None) is False:
         choices = getattr(buffer, "choices", ())
@@ -274,7 +275,7 @@ def let_output_be_planned(result: Any, ours: Callable[[ChoiceCaller], bool]) -> 
 
 
 def _plannable(choice: ChoiceCaller) -> bool:
-    """As torch decides it of its own."""
+    """Return torch's own decision for a choice."""
     if isinstance(choice, _select.ExternKernelCaller):
         return bool(choice.has_out_variant)
     return isinstance(choice, ir.TritonTemplateCallerBase)
@@ -285,9 +286,10 @@ _log_of_thread = threading.local()
 
 @contextlib.contextmanager
 def logging(timings: Timings, describe: Describe) -> Iterator[None]:
-    """In the block torch writes these times into its logs; what it has no words for is described.
+    """A context in which torch logs these times, with our descriptions of choices that it cannot
+    describe.
 
-    Each list of a log has an entry for each choice, None where torch has nothing to say.
+    Each list of a log has an entry for each choice, None if torch has no description.
     """
     _wrap_log()
     _log_of_thread.choices = [(choice, ms, describe) for choice, ms in timings.items()]

@@ -1,17 +1,17 @@
-"""Private names of torch around compiled graphs: where they are compiled, where they become ready
-to be called, what they carry with them, and events on a GPU's stream.
+"""Private names of torch around compiled graphs: where they are compiled, where they become
+callable, what they contain, and events on a GPU's stream.
 
 Every compiled graph passes `CompiledFxGraph.post_compile` once, whether it was just compiled or
 came from FxGraphCache or AOTAutogradCache; from then on it is called through its
-`current_callable`, whose outermost layer (CUDA graphs, aligned inputs) is put on there. Functions
-that torch shall call must not raise: whoever gives one of them has put a guard around it.
+`current_callable`, whose outermost layer (CUDA graphs, aligned inputs) is added there. Callbacks
+for torch must not raise: callers guard them.
 
-Read in torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`,
+Checked with torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`,
 `torch/_functorch/_aot_autograd/aot_autograd_result.py`, `torch/cuda/graphs.py`). Importing this
 module imports torch._inductor.
 
-The hooks of graphs load this as soon as `compile_fx` was imported, be it by another module of this
-folder that is not ready itself: so it imports none of them, and none of them imports it.
+The hooks of graphs load this as soon as `compile_fx` is imported, possibly by another module of
+this folder that is still loading: so this and the others do not import each other.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from backend.model.graph import GraphKind
 ReadyGraph = Any
 """torch._inductor.output_code.CompiledFxGraph."""
 Calling = Callable[[Any], Any]
-"""What runs a compiled graph: takes the list of its inputs, which it empties."""
+"""Runs a compiled graph: takes the list of its inputs, which it empties."""
 
 
 def wrap_compiling(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Let what compiles one graph, or finds it in FxGraphCache, be `wrap` of the stock function.
+    """Replace the function that compiles a graph, or loads it from FxGraphCache, by `wrap(stock)`.
 
-    `compile_fx_inner` is bound as a default in many places; all that it does is to call this one,
-    by its name. A graph that comes from AOTAutogradCache does not pass here.
+    `compile_fx_inner` is bound as a default in many places, but only calls this function, by its
+    name. A graph from AOTAutogradCache does not pass here.
     """
     stock = _compile_fx._compile_fx_inner
     _compile_fx._compile_fx_inner = functools.wraps(stock)(wrap(stock))
 
 
 def watch_ready(on_ready: Callable[[ReadyGraph], None]) -> None:
-    """Call `on_ready` with each compiled graph that is ready to be called."""
+    """Call `on_ready` with each compiled graph that becomes callable."""
     stock = _output_code.CompiledFxGraph.post_compile
 
     @functools.wraps(stock)
@@ -63,19 +63,15 @@ def watch_ready(on_ready: Callable[[ReadyGraph], None]) -> None:
 
 
 def wrap_calling(graph: ReadyGraph, wrap: Callable[[Calling], Calling]) -> None:
-    """Let `graph` be called through `wrap` of what runs it.
-
-    What is cached has no `current_callable`, so nothing of ours gets there.
-    """
+    """Call `graph` through `wrap` of what runs it. A cached graph has no `current_callable`, so
+    nothing of ours is cached."""
     graph.current_callable = wrap(graph.current_callable)
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """What a compiled graph carries with it, in the process that made it and in all that load it.
-
-    `text` is the graph as Inductor lowers it, with sizes, strides, dtypes and devices.
-    """
+    """The contents of a compiled graph, in the process that compiled it and in all that load it.
+    `text` is the graph as Inductor lowers it, with sizes, strides, dtypes and devices."""
 
     text: str
     key: str | None
@@ -99,7 +95,7 @@ def facts_of(graph: ReadyGraph) -> GraphFacts:
 
 
 def _device_of(graph: ReadyGraph) -> str | None:
-    """`cpu`, `cuda`, `cuda:1`: that of its GPU where it has one."""
+    """Return `cpu`, `cuda` or `cuda:1`, the GPU's if it has one."""
     kinds = [kind for kind in graph.device_types if kind not in ("cpu", "meta")]
     if not kinds:
         return "cpu" if "cpu" in graph.device_types else None
@@ -116,15 +112,15 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.*)_at_(?P<line>\d+)")
 
 
 def place_in_program() -> str:
-    """Where the function begins that Dynamo compiles in this thread: `model.py:17 forward`; where a
-    graph break was, it goes on in that line. Empty outside of Dynamo."""
+    """Return the beginning of the function that Dynamo compiles in this thread: `model.py:17
+    forward`; after a graph break, the line where it continues. Empty outside of Dynamo."""
     context = TracingContext.try_get()
     codes: Sequence[CodeType] = getattr(context, "traced_code", None) or ()
     if not codes:
         return ""
     # Dynamo, `no_grad` and containers of modules wrap the program's functions.
     code = next((c for c in codes if _is_programs(c)), None)
-    if code is None:  # a container of PyTorch's modules alone: the line that calls it
+    if code is None:  # only a container of PyTorch's modules: the line that calls it
         return _calling_line() or _place(
             codes[0].co_filename, codes[0].co_firstlineno, codes[0].co_name
         )
@@ -143,7 +139,7 @@ def _calling_line() -> str:
 
 
 def _is_programs(code: CodeType) -> bool:
-    """Whether a function is neither PyTorch's, nor ours, nor the standard library's."""
+    """Return whether a function is the program's: not PyTorch's, ours or the standard library's."""
     name = code.co_filename
     if name.startswith((*_TOOLS, "<frozen ")):
         return False
@@ -158,37 +154,34 @@ def _place(file: str, line: int, name: str) -> str:
 
 
 class StreamTimes:
-    """Times of calls on one GPU, by pairs of events on the current stream; nothing waits.
-
-    What cannot be done without harm is not done: nothing is recorded or asked while any thread
-    captures a CUDA graph.
-    """
+    """Times of calls on one GPU, from pairs of events on the current stream; nothing waits. Nothing
+    is recorded or queried while any thread captures a CUDA graph."""
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
         self._unused: list[tuple[Any, Any]] = []
 
     def begin(self) -> tuple[Any, Any] | None:
-        """A pair whose first event is recorded, or None."""
+        """Record the first event of a pair, and return the pair, or None."""
         if _capturing or torch.cuda.is_current_stream_capturing():
             return None
         try:
             pair = self._unused.pop()
-        except IndexError:  # nor is any left by another thread
+        except IndexError:  # another thread took the last one
             pair = _timing_event(), _timing_event()
         pair[0].record(torch.cuda.current_stream(self._device))
         return pair
 
     def end(self, pair: tuple[Any, Any]) -> bool:
-        """Record the second event; False where that cannot be done."""
+        """Record the second event; False if that is impossible."""
         if _capturing or torch.cuda.is_current_stream_capturing():
             return False
         pair[1].record(torch.cuda.current_stream(self._device))
         return True
 
     def passed(self, pair: tuple[Any, Any]) -> float | None:
-        """Milliseconds between the two events of a pair, which may be used again; None if the
-        second has not come to pass."""
+        """Return milliseconds between the two events of a pair, which may then be reused; None if
+        the second has not happened yet."""
         if _capturing or not pair[1].query():
             return None
         ms = float(pair[0].elapsed_time(pair[1]))
@@ -201,11 +194,11 @@ def _timing_event() -> Any:
 
 
 _capturing: set[int] = set()
-"""The CUDA graphs (id of the object) that are being captured."""
+"""The CUDA graphs (object ids) being captured."""
 
 
 def watch_captures() -> None:
-    """Know from now on when a CUDA graph is captured. A query of an event in another thread would
+    """Track from now on when CUDA graphs are captured. Querying an event in another thread would
     break a capture in mode `global`."""
     kind = torch.cuda.CUDAGraph
     begin, end = kind.capture_begin, kind.capture_end

@@ -1,10 +1,10 @@
 """Private names of torch for compiling a captured graph, or a recorded call of flex attention; for
-writing such a call as text while it is lowered; and for a GPU of AMD's that is not here.
+writing such a call as text while it is lowered; and for simulating an absent AMD GPU.
 
-Tensors on such a GPU have no memory (torch's fake tensors), and nothing is run. Once a process has
-been given one it takes it for real to its end.
+Tensors on such a GPU have no memory (torch's fake tensors), and nothing is run. A process that has
+simulated one does so to its end.
 
-Read in torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`, `kernel/flex/`,
+Checked with torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`, `kernel/flex/`,
 `torch/_higher_order_ops/flex_attention.py`, `fx/experimental/symbolic_shapes.py`,
 `_subclasses/fake_tensor.py`). Importing this module imports torch._inductor.
 """
@@ -62,8 +62,8 @@ Size = Any
 """An int, or a torch.SymInt."""
 
 
-class StandIns:
-    """Tensors without memory, some of whose sizes may be open."""
+class FakeTensors:
+    """Tensors without memory, some of whose sizes may be symbols."""
 
     def __init__(self, symbols: Mapping[str, int]) -> None:
         shapes = ShapeEnv()
@@ -90,7 +90,7 @@ class StandIns:
             return base.as_strided(sizes, strides, offset)
 
     def spread(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
-        """Let each node of the graph know what tensor it stands for. Raises what an op raises."""
+        """Set the tensor of each node of the graph. Raises an op's errors."""
         with torch.no_grad(), enable_python_dispatcher():
             FakeTensorProp(module, mode=self.mode).propagate_dont_convert_inputs(*inputs)
         for node in module.graph.nodes:
@@ -101,8 +101,8 @@ class StandIns:
                 self._spread_functions(module, node)
 
     def _spread_functions(self, module: torch.fx.GraphModule, call: Any) -> None:
-        """They get a score, four places in the matrix of scores, the gradient, and what they
-        read."""
+        """Set the tensors in a call's functions, whose inputs are a score, four positions in the
+        matrix of scores, the gradient, and captured tensors."""
         query = call.args[0].meta["val"]
         score_reads, mask_reads = (
             [each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in reads]
@@ -122,9 +122,8 @@ class StandIns:
 
 @dataclass(frozen=True, slots=True)
 class CompiledGraph:
-    """`call` takes a list of inputs, which it empties. `code` is the wrapper that was generated;
-    `mutated` are the inputs that a call writes to, of which nobody reads the `donated` ones
-    afterwards."""
+    """`call` takes a list of inputs, which it empties. `code` is the generated wrapper; `mutated`
+    are the inputs that a call writes to, of which the `donated` ones are not read afterwards."""
 
     call: Callable[[list[Any]], Sequence[Any]]
     code: str
@@ -135,17 +134,16 @@ class CompiledGraph:
 def compile_graph(
     module: torch.fx.GraphModule,
     inputs: Sequence[Any],
-    stand_ins: StandIns,
+    stand_ins: FakeTensors,
     head: Head,
     settings: Mapping[str, Scalar],
     weights: Sequence[Any],
     *,
     graph_cache: bool,
 ) -> CompiledGraph:
-    """As the program had it compiled, but that nothing is captured into a CUDA graph.
-
-    `inputs` are stand-ins; `weights` the inputs themselves, for those that become constants.
-    """
+    """Compile a graph like the program, except that nothing is captured into a CUDA graph. `inputs`
+    are placeholders; `weights` are the actual inputs, for the placeholders that become
+    constants."""
     caches: dict[str, Any] = {}
     if not graph_cache:
         caches = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
@@ -172,17 +170,17 @@ def compile_graph(
 def _compile_frozen(
     module: torch.fx.GraphModule,
     inputs: Sequence[Any],
-    stand_ins: StandIns,
+    stand_ins: FakeTensors,
     frozen: frozenset[int],
 ) -> CompiledGraph:
-    """Through what turns parameters into constants and packs them."""
-    made: list[Any] = []
+    """Compile through the freezing that turns parameters into constants and packs them."""
+    compiled: list[Any] = []
 
     def inner(*args: Any, **kwargs: Any) -> Any:
-        made.append(
+        compiled.append(
             _compile_fx.compile_fx_inner(*args, **{**kwargs, "cudagraphs": BoxedBool(False)})
         )
-        return made[-1]
+        return compiled[-1]
 
     options: dict[str, Any] = {"num_example_inputs": len(inputs), "inner_compile": inner}
     if "compiler_config_extra" in signature(_compile_fx.fw_compiler_freezing).parameters:
@@ -193,8 +191,8 @@ def _compile_frozen(
     with V.set_fake_mode(stand_ins.mode):
         call = _compile_fx.fw_compiler_freezing(module, list(inputs), module, **options)
     kept = [at for at in range(len(inputs)) if at not in frozen]
-    mutated = frozenset(kept[at] for at in _mutated(made[-1]))
-    return CompiledGraph(call, _code(made[-1]), mutated)
+    mutated = frozenset(kept[at] for at in _mutated(compiled[-1]))
+    return CompiledGraph(call, _code(compiled[-1]), mutated)
 
 
 def _code(compiled: Any) -> str:
@@ -209,8 +207,8 @@ def _mutated(compiled: Any) -> frozenset[int]:
 def traced(
     mode: FakeTensorMode, donated: Sequence[int], params: Sequence[Any], frozen: frozenset[int]
 ) -> Iterator[None]:
-    """Inductor asks the context which inputs of a backward graph it may write into, and which
-    become constants: those that are parameters and that nobody changes."""
+    """A context in which Inductor learns which inputs of a backward graph it may write into, and
+    which become constants: unchanged parameters."""
     context: Any = TracingContext(mode)
     context.fw_metadata = SimpleNamespace(
         bw_donated_idxs=list(donated),
@@ -233,7 +231,7 @@ def traced(
 
 
 def call_text() -> str:
-    """The call that is being lowered, for a record; empty where it is none."""
+    """Return the call being lowered, for a record; empty if it is another op."""
     node: Any = getattr(V.graph, "current_node", None)
     name = flex_op(getattr(node, "target", None))
     if not name:
@@ -254,7 +252,7 @@ class _Writer:
         self._functions: dict[str, str] = {}
 
     def call(self) -> FlexCall:
-        """Raises NotCapturable."""
+        """Build the call. Raises NotCapturable."""
         parts = ", ".join(map(self._part, self._node.args))
         if self._node.kwargs:
             raise NotCapturable("its arguments have names")
@@ -303,7 +301,7 @@ class _Writer:
 
 
 def _spec(node: Any, value: torch.Tensor) -> TensorSpec:
-    """What Inductor has made of a tensor, else what its graph says of it."""
+    """Return Inductor's layout of a tensor, else the graph's."""
     sizes: Sequence[Any] = value.shape
     strides: Sequence[Any] = value.stride()
     offset: Any = value.storage_offset()
@@ -337,9 +335,9 @@ def _open() -> int:
 def compile_call(
     module: torch.fx.GraphModule, inputs: Sequence[Tensor], *, backward: bool
 ) -> Callable[[list[Tensor]], object]:
-    """A graph of one call, as Inductor gets it, compiled with the settings in force: a function of
-    a list of inputs, which it empties. Raises what Inductor raises."""
-    stand_ins = StandIns({})
+    """Compile a graph of one call, as Inductor gets it, with the current settings; return a
+    function of a list of inputs, which it empties. Raises Inductor's errors."""
+    stand_ins = FakeTensors({})
     stands = [
         stand_ins.tensor(given.shape, given.stride(), given.dtype, given.device, 0)
         for given in inputs
@@ -362,15 +360,15 @@ ABSENT_GPU_SETTINGS: Mapping[str, object] = {
     "max_autotune_conv_backends": "ATEN",
     "shape_padding": False,
 }
-"""Of Inductor's: no choices of torch's own are made, nor is anything timed before the selector is
-asked. A key is that of what is padded already."""
+"""Settings with which torch generates no choices of its own and times nothing before selection. One
+key selects what is already padded."""
 
 _HIP = "0.0"
-"""For a torch that knows no HIP itself."""
+"""The HIP version for a torch built without HIP."""
 
 
 def pretend_gpu(arch: str, compute_units: int) -> None:
-    """Let this process take `cuda` for a GPU of that kind, by the name that ROCm's runtime gives
+    """Simulate a GPU of this kind as `cuda` in this process, by the name that ROCm's runtime gives
     (`gfx942:sramecc+:xnack-`)."""
     target = amdgpu(arch)
     numbers = re.fullmatch(r"gfx(\d+)([0-9a-f])[0-9a-f]", target.arch)
@@ -388,12 +386,12 @@ def pretend_gpu(arch: str, compute_units: int) -> None:
     torch.cuda.get_device_properties = lambda device=None: facts
     interface = get_interface_for_device("cuda")
     interface.get_device_properties = staticmethod(torch.cuda.get_device_properties)
-    register = joint_graph.lazy_init  # its patterns are made of real tensors on that device
+    register = joint_graph.lazy_init  # its patterns use real tensors on that device
     joint_graph.lazy_init = lambda device=None: register(None)
 
 
 @contextlib.contextmanager
 def without_memory() -> Iterator[None]:
-    """Tensors that are made here have a device, sizes and strides, no numbers and no gradients."""
+    """A context in which new tensors have no numbers and no gradients."""
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         yield

@@ -1,8 +1,8 @@
-"""Private names of torch that kernels of ours are made with: nodes of the graph that is being
-compiled, the wrapper's code, scheduling.
+"""Private names of torch that our kernels use: nodes of the graph being compiled, the wrapper's
+code, scheduling.
 
-Read in torch 2.13.0 (`torch/_inductor/ir.py`, `graph.py`, `codegen/common.py`).
-Importing this module imports torch._inductor.
+Checked with torch 2.13.0 (`torch/_inductor/ir.py`, `graph.py`, `codegen/common.py`). Importing this
+module imports torch._inductor.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -31,33 +33,33 @@ Node = Any
 
 
 def graph() -> Any:
-    """torch._inductor.graph.GraphLowering: the graph that is being compiled."""
+    """Return torch._inductor.graph.GraphLowering: the graph being compiled."""
     return V.graph
 
 
 def constant_bytes(graph: Any) -> int:
-    """Bytes of the tensors that are frozen into a graph. A packed one, whose size is not told,
-    counts as what it holds."""
+    """Return the bytes of the tensors frozen into a graph. A packed one, whose size is hidden,
+    counts with its unpacked size."""
     constants = getattr(graph, "constants", {}).values()
     return sum(int(constant.numel() * constant.element_size()) for constant in constants)
 
 
 def writes_cpp() -> bool:
-    """Whether the wrapper is C++, as with `cpp_wrapper` and in AOTInductor."""
+    """Return whether the wrapper is C++, as with `cpp_wrapper` and in AOTInductor."""
     return bool(V.graph.cpp_wrapper)
 
 
 _CPP_WRAPPERS = ("2.13",)
-"""The versions of torch whose C++ wrapper is known to call our kernels."""
+"""The versions of torch whose C++ wrapper can call our kernels."""
 
 
 def knows_cpp_wrapper() -> bool:
-    """Whether the C++ wrapper of this torch can call our kernels."""
+    """Return whether this torch's C++ wrapper can call our kernels."""
     return ".".join(torch.__version__.split(".")[:2]) in _CPP_WRAPPERS
 
 
 def why_no_calls() -> str:
-    """Why the wrapper of this graph cannot call our kernels, or nothing."""
+    """Return why the wrapper of this graph cannot call our kernels, or an empty string."""
     if getattr(config, "fx_wrapper", False):
         return "a wrapper that is an FX graph"
     if not writes_cpp():
@@ -71,7 +73,7 @@ def why_no_calls() -> str:
 
 @contextlib.contextmanager
 def cpp_stream(device: torch.device) -> Iterator[str]:
-    """C++ of the stream of a device, for the line of a C++ wrapper that is written within."""
+    """A context that yields C++ of a device's stream, for a line of a C++ wrapper written in it."""
     wrapper = V.graph.wrapper_code
     if device.type == "cpu":
         yield "nullptr"
@@ -87,7 +89,7 @@ def cpp_stream(device: torch.device) -> Iterator[str]:
 
 
 def is_view(node: Node) -> bool:
-    """Whether a realized tensor has another layout than the buffer it lies in."""
+    """Return whether a realized tensor has another layout than its buffer."""
     return isinstance(_unboxed(node), ir.ReinterpretView)
 
 
@@ -98,7 +100,7 @@ def _unboxed(node: Node) -> Any:
 
 
 def is_ours_to_align(node: Node) -> bool:
-    """Whether the graph allocates the memory of a tensor, or copies it if it is misaligned."""
+    """Return whether the graph allocates a tensor's memory, or copies it if misaligned."""
     name = node.get_name()
     if name in V.graph.unaligned_buffers:
         return False
@@ -108,47 +110,58 @@ def is_ours_to_align(node: Node) -> bool:
 
 
 def is_registered(node: Node) -> bool:
-    """Whether a tensor is part of the graph, and no stand-in for one to come."""
+    """Return whether a tensor is part of the graph, not a placeholder for a later one."""
     name = node.get_name()
-    known = (V.graph.graph_inputs, V.graph.constants, V.graph.name_to_buffer)
-    return any(name in names for names in known) or _is_constant(node)
+    registries = (V.graph.graph_inputs, V.graph.constants, V.graph.name_to_buffer)
+    return any(name in names for names in registries) or _is_constant(node)
 
 
 def _is_constant(node: Node) -> bool:
-    """Whether a tensor is a constant of the graph, or a stand-in for one."""
+    """Return whether a tensor is a constant of the graph, or a placeholder for one."""
     data = _unboxed(node)
     base = _unboxed(data.data) if isinstance(data, ir.ReinterpretView) else data
     return isinstance(base, ir.ConstantBuffer)
 
 
 def unpacked(node: Node) -> Node:
-    """A stand-in for the constant that `add_unpacked` makes of a weight (N, K)."""
+    """Return a placeholder for the constant that `add_unpacked` creates from a weight (N, K)."""
     layout = ir.FixedLayout(node.get_device(), node.get_dtype(), [*node.get_size()])
     return ir.StorageBox(ir.ConstantBuffer(name=f"{node.get_name()}_unpacked", layout=layout))
 
 
 def add_unpacked(node: Node) -> Node:
-    """A weight that is packed for oneDNN, in plain rows as a new constant of the graph."""
+    """Add a weight that is packed for oneDNN, in plain rows, as a new constant of the graph."""
     weight = V.graph.constants[node.get_name()]
     plain = weight.to_dense() if weight.is_mkldnn else weight.contiguous()
     return V.graph.add_tensor_constant(plain, f"{node.get_name()}_unpacked")
 
 
 def template_buffer(output: Node) -> Any:
-    """The kernel's node in the box that a choice returned."""
+    """Return the kernel's node in the box that a choice returned."""
     return _unboxed(output)
 
 
 def size_hint(expr: Any) -> int:
-    """A number for a size; a guess where it is dynamic."""
+    """Return a number for a size; a guess if it is dynamic."""
     sizes = V.graph.sizevars
     hint = getattr(sizes, "optimization_hint", None) or sizes.size_hint  # up to torch 2.10
     return int(hint(expr))
 
 
+def num_bytes(nodes: Iterable[Node]) -> int:
+    """Return the bytes of these tensors, without repetitions by a stride of 0; a guess if sizes are
+    dynamic."""
+    total = 0
+    for node in nodes:
+        dims = zip(node.get_size(), node.get_stride(), strict=True)
+        elements = math.prod(size for size, stride in dims if stride != 0)
+        total += size_hint(elements) * node.get_dtype().itemsize
+    return total
+
+
 def is_within(size: Any, most: int) -> bool:
-    """Whether a size is at most `most`, and can be kept so: a dynamic one by a guard, but for one
-    that is known only when the program runs."""
+    """Return whether a size is at most `most`, and can be kept so: a dynamic one by a guard, except
+    one that is only known when the program runs."""
     if isinstance(size, int) or size.is_Integer:
         return bool(size <= most)
     if V.graph.sizevars.statically_known_leq(size, most):
@@ -157,8 +170,8 @@ def is_within(size: Any, most: int) -> bool:
 
 
 def keep_within(sizes: Iterable[tuple[Any, int]]) -> None:
-    """Guard each size by the most that it may be: where it grows further, the graph is compiled
-    anew. Raises ValueError for one that cannot be kept."""
+    """Guard each size by its maximum: if it grows further, the graph is compiled again. Raises
+    ValueError for one that cannot be guarded."""
     for size, most in sizes:
         if not is_within(size, most):
             raise ValueError(f"{size} may be more than {most}")
@@ -167,7 +180,7 @@ def keep_within(sizes: Iterable[tuple[Any, int]]) -> None:
 
 
 def transposed(node: Node) -> Node:
-    """A matrix, its dimensions exchanged, in the same memory."""
+    """Return a matrix with its dimensions exchanged, in the same memory."""
     data = _unboxed(node)
     old = node.get_layout()
     layout = ir.FixedLayout(
@@ -182,23 +195,23 @@ def tensor_box(buffer: Any) -> Any:
 
 
 def fixed_layout(layout: Any) -> Any:
-    """A layout that changes no more."""
+    """Return a layout that no longer changes."""
     return layout.as_fixed() if isinstance(layout, ir.FlexibleLayout) else layout
 
 
 def output_buffer(name: str, layout: Any) -> Node:
-    """A stand-in for what a choice will write."""
+    """Return a placeholder for the output of a choice."""
     return ir.Buffer(name=name, layout=layout)
 
 
 def real_name(name: str) -> str:
-    """The buffer that holds a value at this point of the generated code."""
+    """Return the buffer that holds a value at this point of the generated code."""
     renamed = V.graph.scheduler.mutation_real_name if V.graph.scheduler else {}
     return str(renamed.get(name, name))
 
 
 def size_text(expr: Any) -> str:
-    """Python of a size, for the generated code; C++ where the wrapper is."""
+    """Return a size for the generated code, in Python or C++ as the wrapper."""
     wrapper = V.graph.wrapper_code
     write = wrapper.codegen_cpp_sizevar if writes_cpp() else wrapper.codegen_python_sizevar
     return str(write(expr))
@@ -206,8 +219,8 @@ def size_text(expr: Any) -> str:
 
 @contextlib.contextmanager
 def workspace(bytes_needed: Any, device: torch.device) -> Iterator[Any]:
-    """Memory for the call that is written within, by whatever allocates the graph's buffers; its
-    content is undefined. None where no byte is needed."""
+    """A context with memory for the call written in it, allocated like the graph's buffers; its
+    content is undefined. None if no byte is needed."""
     if bytes_needed == 0:
         yield None
         return
@@ -224,21 +237,21 @@ def workspace(bytes_needed: Any, device: torch.device) -> Iterator[Any]:
 
 
 def prologue_inputs(names: Sequence[str]) -> Any:
-    """The set of a template's inputs before which something may be fused, as Inductor wants it.
+    """Return the set of a template's inputs before which fusion is possible, in Inductor's type.
 
-    Inductor leaves it to the templates then whether that pays, as where a program asks for it.
+    Inductor then lets the templates decide whether fusion pays, as when a program requests it.
     """
-    asked = getattr(V.graph, "invoke_quant_ops", None)
+    forced = getattr(V.graph, "invoke_quant_ops", None)
     for name in names:
         buffer = V.graph.name_to_buffer.get(name)
-        if asked is not None and isinstance(buffer, ir.ComputedBuffer):
-            asked.add(buffer.get_operation_name())
+        if forced is not None and isinstance(buffer, ir.ComputedBuffer):
+            forced.add(buffer.get_operation_name())
     return OrderedSet(names)
 
 
 def in_memory_order(accesses: Any) -> Any:
-    """What a template reads and writes, each tensor from its first element to its last: so does the
-    node that computes one, and Inductor compares the two."""
+    """Return the reads and writes of a template, each tensor from its first element to its last,
+    like those of the node that computes it, since Inductor compares the two."""
     reads = OrderedSet(
         dep.normalize_with_stride_order("c") if isinstance(dep, _dependencies.MemoryDep) else dep
         for dep in accesses.reads
@@ -247,13 +260,13 @@ def in_memory_order(accesses: Any) -> Any:
 
 
 def fuse_nodes(node1: Any, node2: Any) -> Any:
-    """Two nodes as one, neither of them changed."""
+    """Return two nodes as one, neither of them changed."""
     return _scheduler.FusedSchedulerNode.fuse(node1, node2)
 
 
 @contextlib.contextmanager
 def freeing_later() -> Iterator[None]:
-    """What the node that is being written reads last stays allocated within."""
+    """A context in which the last reads of the node being written stay allocated."""
     scheduler = V.graph.scheduler
     held = scheduler.buffer_names_to_free
     scheduler.buffer_names_to_free = OrderedSet()
@@ -264,30 +277,37 @@ def freeing_later() -> Iterator[None]:
 
 
 def remove_buffers(names: Iterable[str]) -> None:
-    """Do not allocate buffers that nobody reads any more."""
+    """Do not allocate buffers that are no longer read."""
     V.graph.removed_buffers.update(names)
 
 
 def keep_buffers(names: Iterable[str]) -> None:
-    """Allocate them after all."""
+    """Allocate removed buffers after all."""
     for name in names:
         V.graph.removed_buffers.discard(name)
 
 
+def profiles(kernel: str) -> bool:
+    """Return whether TORCHINDUCTOR_PROFILE times the calls of a kernel of this graph."""
+    if not config.profile_bandwidth or writes_cpp():
+        return False
+    return re.match(config.profile_bandwidth_regex, kernel) is not None
+
+
 def write_comment(text: str) -> None:
-    """A line of the wrapper, as a comment of its language."""
+    """Write a line of the wrapper as a comment in its language."""
     wrapper = V.graph.wrapper_code
     wrapper.writeline(f"{wrapper.comment} {text}")
 
 
 def kernel_origins(node_schedule: Sequence[Any]) -> str:
-    """Comments that say which ops of the model a kernel serves."""
+    """Return comments with the ops of the model that a kernel computes."""
     return "\n".join(get_kernel_metadata(node_schedule, V.graph.wrapper_code))
 
 
 def write_origins(scheduling: Any, nodes: Sequence[Any], kernel: str) -> None:
-    """Let a scheduling say in the wrapper which ops a call serves. On a CPU it cannot before torch
-    2.10; before then none is told the kernel's name."""
+    """Make a scheduling write in the wrapper which ops a call computes. On a CPU this works from
+    torch 2.10; earlier versions lack the kernel's name."""
     write = getattr(scheduling, "codegen_comment", None)
     if write is None:
         return
@@ -298,17 +318,18 @@ def write_origins(scheduling: Any, nodes: Sequence[Any], kernel: str) -> None:
 
 
 def plain_tensors() -> Any:
-    """A context in which operations on real tensors are those of a program that compiles nothing.
-    While Inductor lowers a graph, they go through Python decompositions, some of them for ever."""
+    """Return a context in which operations on real tensors run as in a program that compiles
+    nothing. While Inductor lowers a graph, they go through Python decompositions, some of which
+    recurse forever."""
     return torch._C._DisablePythonDispatcher()
 
 
 def wrap_scheduling(device: str, wrap: Callable[[type], type]) -> None:
-    """Replace the scheduling class of a kind of device by `wrap` of it."""
+    """Replace the scheduling class of a device type by `wrap(stock)`."""
     _common.init_backend_registration()
     registered = _common.device_codegens[device]
     stock = registered.scheduling
-    wrap(type(stock(None)))  # what fails now fails before anything of ours is offered
+    wrap(type(stock(None)))  # fails early, before anything of ours is offered
 
     def scheduling(scheduler: Any) -> Any:
         return wrap(type(stock(None)))(scheduler)

@@ -1,7 +1,7 @@
-"""Bodies of pointwise nodes as steps of ours: Inductor runs them, with operations that write down
-what they are asked for.
+"""Bodies of pointwise nodes as our steps: Inductor runs them with operations that record their
+calls.
 
-Read in torch 2.13.0 (`torch/_inductor/ops_handler.py`, `loop_body.py`, `scheduler.py`).
+Checked with torch 2.13.0 (`torch/_inductor/ops_handler.py`, `loop_body.py`, `scheduler.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from backend.templates.expressions import ChainBuilder, Value
 Load = Callable[[str, sympy.Expr], Value]
 """The value of a buffer at an index."""
 Keep = Callable[[str, sympy.Expr, Value], None]
-"""What becomes of a value that a body stores into a buffer."""
+"""Receives a value that a body stores into a buffer."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -30,7 +30,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 class ChainHandler(DefaultHandler):  # type: ignore[misc]
-    """Inductor's operations on `Value`s. All that is not known raises ExpressionError."""
+    """Inductor's operations on `Value`s. Unknown operations raise ExpressionError."""
 
     def __init__(self, chain: ChainBuilder, load: Load, store: Keep) -> None:
         self._chain = chain
@@ -39,7 +39,7 @@ class ChainHandler(DefaultHandler):  # type: ignore[misc]
 
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or not args or not all(isinstance(arg, Value) for arg in args):
-            raise ExpressionError(f"{name} is no function of the elements alone")
+            raise ExpressionError(f"{name} is not a function of the elements alone")
         return self._chain.apply(name, *args)
 
     def constant(self, value: float, dtype: torch.dtype) -> Value:
@@ -60,7 +60,7 @@ class ChainHandler(DefaultHandler):  # type: ignore[misc]
         src_dtype: torch.dtype | None = None,
         use_compute_types: bool = True,
     ) -> Value:
-        """Narrow floats stay fp32, unless the program is to round as if nothing were compiled."""
+        """Cast; narrow floats stay fp32, unless the program requires eager rounding."""
         return self._chain.cast(x, dtype_name(dtype), rounded=not use_compute_types)
 
     def where(self, condition: Value, input: Value, other: Value) -> Value:
@@ -85,11 +85,11 @@ class ChainHandler(DefaultHandler):  # type: ignore[misc]
         return self._chain.apply("truediv", x0, x1)
 
     def output(self, *args: Any) -> None:
-        """The end of a body."""
+        """Do nothing at the end of a body."""
 
 
 def is_pointwise(node: Any) -> bool:
-    """Whether a scheduler node computes one buffer, element by element, and changes no other."""
+    """Return whether a scheduler node computes one buffer by element, and changes no other."""
     buffer = getattr(node, "node", None)
     return (
         isinstance(buffer, ir.ComputedBuffer)
@@ -101,7 +101,7 @@ def is_pointwise(node: Any) -> bool:
 
 
 def ranges(node: Any) -> Sequence[sympy.Expr]:
-    """The sizes of the loops of a pointwise node, the outermost first."""
+    """Return the loop sizes of a pointwise node, outermost first."""
     loops, reduced = node._body.sizes
     if any(size != 1 for size in reduced):
         raise ExpressionError("a loop that adds up")
@@ -120,7 +120,7 @@ def buffer_dtype(name: str) -> str:
 
 
 def elements(name: str) -> int | None:
-    """How many a buffer has; None where that is not known."""
+    """Return the number of elements in a buffer; None if unknown."""
     count = sympy.sympify(V.graph.get_numel(name))
     return int(count) if count.is_Integer else None
 
@@ -132,8 +132,8 @@ def remainder(index: sympy.Expr, size: int) -> sympy.Expr:
 def plain_index(
     index: sympy.Expr, inner: Callable[[sympy.Expr], sympy.Expr] = lambda index: index
 ) -> sympy.Expr:
-    """An index without the marks that keep sums together; `inner` is done to each of these. A
-    remainder of a remainder is one of the number itself, where one divides the other."""
+    """Return an index without the marks that keep sums together, applying `inner` to each. A nested
+    remainder becomes one of the number itself, if one divisor divides the other."""
     plain = sympy.sympify(index).replace(Identity, inner)
     return plain.replace(_nested, _unnested)
 
@@ -153,19 +153,19 @@ def _unnested(index: sympy.Expr) -> sympy.Expr:
 def part_of(
     name: str, sizes: Sequence[Any], strides: Sequence[Any], offset: Any, device: torch.device
 ) -> Any:
-    """The tensor of a buffer with a layout of its own. Raises ExpressionError where the graph has
-    no such buffer on the device."""
+    """Return the tensor of a buffer with its own layout. Raises ExpressionError if the graph has no
+    such buffer on the device."""
     buffer = V.graph.try_get_buffer(name)
     while isinstance(buffer, ir.MutableBox):
         buffer = buffer.data
     if not isinstance(buffer, ir.Buffer) or buffer.get_device() != device:
-        raise ExpressionError(f"{name} is no tensor of the device")
+        raise ExpressionError(f"{name} is not a tensor of the device")
     layout = ir.FixedLayout(device, buffer.get_dtype(), list(sizes), list(strides), offset)
     return ir.ReinterpretView(data=ir.StorageBox(buffer), layout=layout)
 
 
 def removable(names: Sequence[str], nodes: Sequence[Any]) -> frozenset[str]:
-    """Those buffers that nobody reads but these nodes."""
+    """Return the buffers that only these nodes read."""
     operations = {operation for node in nodes for operation in node.get_operation_names()}
     may = V.graph.scheduler.can_buffer_be_removed_through_fusion
     return frozenset(name for name in names if may(name, operations))

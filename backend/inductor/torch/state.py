@@ -1,7 +1,7 @@
-"""Private names of torch for what a process holds and hears beside Inductor: a GPU between two jobs
-and while it is timed, modes that watch a thread, the store of its process group.
+"""Private names of torch for process state beside Inductor: a GPU between two jobs and while it is
+timed, modes that watch a thread, the store of the process group.
 
-Read in torch 2.8 to 2.15 (`torch/_dynamo/__init__.py`, `torch/csrc/cuda/Module.cpp`,
+Checked with torch 2.8 to 2.15 (`torch/_dynamo/__init__.py`, `torch/csrc/cuda/Module.cpp`,
 `torch/cuda/__init__.py`, `torch/csrc/autograd/init.cpp`, `torch/csrc/functorch/init.cpp`,
 `torch/utils/_python_dispatch.py`, `torch/distributed/distributed_c10d.py`). Loads nothing of
 Inductor.
@@ -18,7 +18,7 @@ import torch
 
 
 def device_works() -> bool:
-    """False after an error that a process cannot get over, such as an illegal memory access."""
+    """Return False after an error without recovery, such as an illegal memory access."""
     try:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
@@ -28,10 +28,9 @@ def device_works() -> bool:
 
 
 def release() -> None:
-    """Forget compiled programs; give back the memory that nobody uses. Raises RuntimeError where
-    the device is lost. What stays is the context (some hundred MB) and the code of the kernels
-    that were loaded."""
-    import torch._dynamo  # heavy: only where something was compiled
+    """Discard compiled programs and free unused memory. Raises RuntimeError if the device is lost.
+    The context (some hundred MB) and the code of loaded kernels remain."""
+    import torch._dynamo  # heavy: only if something was compiled
 
     torch._dynamo.reset()
     gc.collect()
@@ -43,25 +42,25 @@ def release() -> None:
 
 
 def gpu_spin(cycles: int) -> None:
-    """Keep the GPU busy with nothing, so that the host can queue work behind it."""
+    """Keep the GPU busy without work, so that the host can queue work behind it."""
     torch.cuda._sleep(cycles)
 
 
 _OF_A_FIRST_CALL = "_AnalyzeCustomOpInputOutputMode"
-"""AOTAutograd's (`_aot_autograd/runtime_wrappers.py`): around the first call of each graph, and so
-around all tuning of its kernels, to see whether outputs of custom ops lie in their inputs."""
+"""AOTAutograd's mode (`_aot_autograd/runtime_wrappers.py`): active in the first call of each graph,
+and so during all tuning of its kernels, to detect outputs of custom ops that alias their inputs."""
 
 
 def modes_active() -> bool:
-    """Whether this thread only pretends to run what it calls, or lets others watch it."""
+    """Return whether this thread only simulates its calls, or other code watches them."""
     return bool(
         torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack()
     )
 
 
 def mode_of_others() -> str:
-    """The mode that is active by the program's will, or PyTorch's own that only pretends; empty
-    where there is none, or that of a first call alone."""
+    """Return the active mode set by the program, or PyTorch's own that only simulates; empty if
+    there is none, or only that of a first call."""
     if torch._C._functorch.peek_interpreter_stack():
         return "a transform of functorch"
     count = torch._C._len_torch_dispatch_stack()
@@ -71,15 +70,15 @@ def mode_of_others() -> str:
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """Within it no mode hears of what this thread runs."""
-    from torch.utils import _python_dispatch  # late: it loads more of torch
+    """A context in which no mode observes this thread's calls."""
+    from torch.utils import _python_dispatch  # here, since it loads more of torch
 
     with _python_dispatch._disable_current_modes():
         yield
 
 
 def default_store() -> tuple[str, int] | None:
-    """Host and port of the server; None before there is a group, or where its store has none."""
+    """Return the server's host and port; None without a group, or a store with a server."""
     import torch.distributed as dist
 
     if not dist.is_available() or not dist.is_initialized():

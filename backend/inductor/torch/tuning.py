@@ -1,10 +1,10 @@
-"""Private names of torch around a tuning, with types and with what differs between versions: the
-selector, what it is asked, its results and failures, settings, the code that comes of it.
+"""Private names of torch around a tuning, with types and the differences between versions: the
+selector, its arguments, results and failures, settings, the generated code.
 
-Read in torch 2.8 to 2.15 (`torch/_inductor/select_algorithm.py`, `codecache.py`, `ir.py`,
-`autotune_process.py`, `graph.py`). Older versions lack some of it: what is looked up by name here
-may be missing, and then less is seen. Functions that torch shall call must not raise: whoever gives
-one of them has put a guard around it. Importing this module imports torch._inductor.
+Checked with torch 2.8 to 2.15 (`torch/_inductor/select_algorithm.py`, `codecache.py`, `ir.py`,
+`autotune_process.py`, `graph.py`). Older versions lack some names, which are looked up here by
+`getattr`; then less is observed. Callbacks for torch must not raise: callers guard them. Importing
+this module imports torch._inductor.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from torch._inductor import select_algorithm as _select
 from torch._inductor import utils as _utils
 from torch._inductor.codecache import PersistentCache
 from torch._inductor.graph import GraphLowering
+from torch._inductor.runtime import benchmarking as _benchmarking
 
 from backend.inductor.guard import describe as describe
 from backend.model.problem import TuningKey
@@ -30,17 +32,15 @@ from backend.model.problem import TuningKey
 ChoiceCaller = Any
 """torch._inductor.ir.ChoiceCaller."""
 Timings = Mapping[ChoiceCaller, float]
-"""Milliseconds by choice; one that failed has infinity."""
+"""Milliseconds by choice; infinite for a failed one."""
 
 StockSelector: Any = _select.AlgorithmSelectorCache
 StockNoValidChoicesError: Any = _select.NoValidChoicesError
 
 
 class LazySystem(PersistentCache):  # type: ignore[misc]
-    """Asks for the device when it is first needed, not when the object is made.
-
-    The stock constructor does, and so would initialise the GPU in programs that fork later.
-    """
+    """A cache that queries the device when first needed, not in the constructor. The stock
+    constructor does, and so would initialise the GPU in programs that fork later."""
 
     def __init__(self) -> None:
         pass
@@ -51,13 +51,12 @@ class LazySystem(PersistentCache):  # type: ignore[misc]
 
 
 class LazySelector(StockSelector, LazySystem):  # type: ignore[misc]
-    """The stock selector, made without touching a device."""
+    """The stock selector, created without touching a device."""
 
 
 def set_selector(selector: Any) -> None:
-    """Make `selector` the one that Inductor asks; functions registered with the old one stay.
-
-    Without one, Inductor makes its own at its next question."""
+    """Make `selector` Inductor's selector; functions registered with the old one are kept. Without
+    one, Inductor creates its own at its next selection."""
     old = _select._ALGORITHM_SELECTOR_CACHE
     if old is not None and selector is not None:
         for name in ("preprocessing_fns", "feedback_saver_fns"):
@@ -67,49 +66,46 @@ def set_selector(selector: Any) -> None:
 
 
 def selector() -> Any:
-    """The one that Inductor asks; None before the first question."""
+    """Return Inductor's selector; None before the first selection."""
     return _select._ALGORITHM_SELECTOR_CACHE
 
 
-# What is being tuned
+# The tuned op
 
 
 _benchmark_cache_key: Any = getattr(_select, "create_benchmark_cache_key", None)
-"""From torch 2.15 on: times that were measured in another way are kept under another key."""
+"""From torch 2.15 on: times measured in another way are stored under another key."""
 
 _precision_key: Any = getattr(_utils, "fp32_matmul_precision_key", None)
-"""From torch 2.15 on: one precision a backend."""
+"""From torch 2.15 on: one precision per backend."""
 
 
 def tuning_key(
     op: str, input_nodes: Sequence[Any], layout: Any, options: Mapping[str, Any]
 ) -> TuningKey:
-    """Under which the persistent cache keeps what the selector is asked; `options` are the further
-    keywords of that question."""
+    """Return the persistent cache's key for a call of the selector with keywords `options`."""
     inputs = repr([StockSelector.key_of(node) for node in input_nodes])
     cudagraphs = bool(options.get("benchmark_with_cudagraphs", False))
     return TuningKey(op, inputs + key_suffix(layout.device.type, cudagraphs), precision())
 
 
 def key_suffix(device: str, cudagraphs: bool = False) -> str:
-    """What this torch writes behind the list of inputs, with its settings as they stand."""
+    """Return this torch's text behind the list of inputs, with its current settings."""
     if _benchmark_cache_key is None:
         return ""
     return str(_benchmark_cache_key("", device, cudagraphs))
 
 
 def precision() -> str:
-    """The third key of the persistent cache: `highest`, or `cuda:none,mkldnn:none`."""
+    """Return the third key of the persistent cache: `highest`, or `cuda:none,mkldnn:none`."""
     if _precision_key is not None:
         return str(_precision_key())
     return str(torch.get_float32_matmul_precision())
 
 
 def set_precision(wanted: str) -> None:
-    """Let float32 products have a precision that a key or a person names.
-
-    Raises RuntimeError or ValueError where this torch has none of that name.
-    """
+    """Set the precision of float32 products as named in a key or by a person. Raises RuntimeError
+    or ValueError if this torch has none of that name."""
     if wanted == precision():
         return
     if _precision_key is None or ":" not in wanted:
@@ -127,10 +123,11 @@ def wants_tuning() -> bool:
     return bool(config.max_autotune or config.max_autotune_gemm)
 
 
-def tunes_with_all_ranks(options: Mapping[str, Any]) -> bool:
-    """Whether PyTorch has the ranks of a job tune together what it asks with these keywords, or a
-    custom op asks for more than the fastest."""
-    return bool(
+def leaves_no_choice_to_ranks(options: Mapping[str, Any]) -> bool:
+    """Return whether PyTorch tunes a call with these keywords together on all ranks of a job, or a
+    custom op requests more than the fastest, or another process times the choices after the call,
+    which PyTorch does only where the selection may be deferred."""
+    return pipelined() or bool(
         options.get("is_collective")
         or options.get("min_speedup_threshold", 1.0) > 1.0
         or getattr(config, "distributed_max_autotune_gemm", False)
@@ -138,15 +135,44 @@ def tunes_with_all_ranks(options: Mapping[str, Any]) -> bool:
 
 
 def setting(name: str) -> Any:
-    """One of Inductor's options, `max_autotune` or `rocm.arch`; None where this torch has none."""
+    """Return an option of Inductor, `max_autotune` or `rocm.arch`; None if it is missing."""
     value: Any = config
     for part in name.split("."):
         value = getattr(value, part, None)
     return value
 
 
+def modes() -> tuple[str, ...]:
+    """Return the unusual ways of autotuning that are on. `origami`: AMD's model of products selects
+    a few configurations of Triton's to time; `pipelined`: choices are timed in another process
+    while lowering goes on; `profiler`: torch.profiler takes the times, not events; `incremental`:
+    Triton kernels are timed in the program's own calls."""
+    benchmarker = getattr(_benchmarking, "benchmarker", None)
+    ways = {
+        "origami": _origami() and setting("max_autotune_gemm_search_space") == "DEFAULT",
+        "pipelined": pipelined(),
+        "profiler": type(benchmarker).__name__ == "TorchProfilerBenchmarker",
+        "incremental": setting("incremental_autotune"),
+    }
+    return tuple(name for name, on in ways.items() if on)
+
+
+def _origami() -> bool:
+    """Return whether Inductor loaded rocm-origami, which it does once, for ROCm and max-autotune
+    (torch 2.13 `template_heuristics/triton.py`, 2.14 `heuristics/template/triton.py`)."""
+    names = ("heuristics.template", "template_heuristics")
+    modules = (sys.modules.get(f"torch._inductor.{name}.triton") for name in names)
+    return any(getattr(module, "origami", None) is not None for module in modules)
+
+
+def pipelined() -> bool:
+    """Return whether another process times choices while lowering goes on. Then PyTorch neither
+    reads nor writes the autotune cache (torch 2.13 and 2.14, `do_autotuning`)."""
+    return bool(setting("pipeline_max_autotune_gemm"))
+
+
 def verifies() -> bool:
-    """Whether Inductor compares what each choice leaves in its output."""
+    """Return whether Inductor compares each choice's output."""
     return bool(getattr(_select, "VERIFY", None))
 
 
@@ -155,12 +181,12 @@ def deterministic() -> bool:
 
 
 def system_hash() -> str:
-    """The name of the persistent cache's file."""
+    """Return the name of the persistent cache's file."""
     return str(PersistentCache.get_system()["hash"])
 
 
 def torch_key() -> str | None:
-    """PyTorch's digest of its own source, in hexadecimal digits; None where it has none."""
+    """Return PyTorch's digest of its own source, in hexadecimal digits; None if it has none."""
     try:
         from torch._inductor.codecache import torch_key as digest
 
@@ -179,7 +205,7 @@ class DeviceFacts:
 
 
 def device_facts(device: torch.device | None = None) -> DeviceFacts:
-    """Of `device`; without one the current GPU, else the CPU."""
+    """Return the facts of `device`; by default the current GPU, else the CPU."""
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
@@ -190,8 +216,7 @@ def device_facts(device: torch.device | None = None) -> DeviceFacts:
 
 
 def devices_alike(index: int) -> list[int]:
-    """The other GPUs that this process sees and that are of the kind of GPU `index`: Inductor
-    generates the same kernels for them."""
+    """Return the other visible GPUs of GPU `index`'s kind, for which kernels are the same."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= count:
         return []
@@ -206,10 +231,10 @@ def _kind_of_gpu(index: int) -> tuple[object, ...]:
 
 
 def threads() -> int:
-    """For as many as that Inductor makes C++ kernels."""
-    asked = setting("cpp.threads")
-    if isinstance(asked, int) and asked > 0:
-        return asked
+    """Return the thread count for which Inductor generates C++ kernels."""
+    configured = setting("cpp.threads")
+    if isinstance(configured, int) and configured > 0:
+        return configured
     return int(torch.get_num_threads())
 
 
@@ -217,26 +242,24 @@ def threads() -> int:
 
 
 def is_extern(choice: ChoiceCaller) -> bool:
-    """Whether a choice is a call of ATen or another library."""
+    """Return whether a choice is a call of ATen or another library."""
     return isinstance(choice, _select.ExternKernelCaller)
 
 
 def failed_ahead(choice: ChoiceCaller) -> bool:
-    """Whether it failed to compile before the benchmarks. torch then benchmarks the others alone
-    and keeps no time of it; a later program misses one, unless it fails there again."""
+    """Return whether it failed to compile before the benchmarks. torch then benchmarks only the
+    others and stores no time for it; a later program lacks one, unless it fails there again."""
     return bool(getattr(choice, "failed", False))
 
 
 def selected_choice(result: Any) -> ChoiceCaller | None:
-    """The choice that a call of the selector returned; None if it is not decided, or not told.
-
-    Versions that return no pair tell only the node.
-    """
+    """Return the choice that a call of the selector returned; None if undecided or unknown.
+    Versions that return no pair return only the node."""
     return result[1] if isinstance(result, tuple) else None
 
 
 def deferred(result: Any) -> Any:
-    """The buffer of a selection that was put off until fusions are benchmarked; else None."""
+    """Return the buffer of a selection deferred until fusions are benchmarked; else None."""
     kind = getattr(ir, "MultiTemplateBuffer", None)
     buffer = result[0] if isinstance(result, tuple) else result
     while buffer is not None and kind is not None and not isinstance(buffer, kind):
@@ -250,10 +273,11 @@ def watch_deferred(
     on_timings: Callable[[Timings], None],
     on_selected: Callable[[ChoiceCaller], None],
 ) -> bool:
-    """Whether the selection was put off until fusions are benchmarked; then the two are called.
+    """Return whether the selection was deferred until fusions are benchmarked; the two callbacks
+    then follow.
 
-    A Triton choice is final when the buffer is finalised with it, from torch 2.15 on one of
-    NVIDIA's GEMMs too; any other when the scheduler takes its output node.
+    A Triton choice is final when the buffer is finalised with it, from torch 2.15 on also NVIDIA's
+    GEMMs; any other when the scheduler takes its output node.
     """
     buffer = deferred(result)
     if buffer is None:
@@ -274,7 +298,7 @@ _FINALIZING = (
 
 
 def _final(callers: Any) -> ChoiceCaller:
-    """The caller, or that for sizes without a guess among those for several."""
+    """Return the caller, or of several the one for sizes without a hint."""
     return callers.get(None) if isinstance(callers, Mapping) else callers
 
 
@@ -297,10 +321,8 @@ def _call_after(holder: Any, name: str, action: Callable[..., None]) -> None:
 
 
 def watch_precompile_errors(report: Callable[[ChoiceCaller, BaseException], None]) -> None:
-    """`report` each choice that failed to compile ahead of its benchmark, however it is compiled.
-
-    `make_precompile_fn` only logs the exception; this reads the record's arguments.
-    """
+    """`report` each choice that failed to compile before its benchmark, however it is compiled.
+    `make_precompile_fn` only logs the exception; this reads the record's arguments."""
 
     class _Filter(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
@@ -317,10 +339,8 @@ def watch_precompile_errors(report: Callable[[ChoiceCaller, BaseException], None
 def watch_tuning_processes(
     report: Callable[[ChoiceCaller, float, BaseException | None], None],
 ) -> None:
-    """`report` choice, milliseconds and error of each benchmark in a subprocess, as it ends.
-
-    The pool swallows exceptions; there is none where the benchmark went well.
-    """
+    """`report` choice, milliseconds and error of each benchmark in a subprocess, as it ends. The
+    pool swallows exceptions; the error is None if the benchmark succeeded."""
     from torch._inductor import autotune_process
 
     pool = autotune_process.get_tuning_process_pool()
@@ -335,7 +355,7 @@ def watch_tuning_processes(
     def watched(choice: ChoiceCaller) -> float:
         raised.error = None
         ms = float(target(choice))
-        error, raised.error = raised.error, None  # its frames live as long as it does
+        error, raised.error = raised.error, None  # its frames would live as long as the error
         report(choice, ms, error)
         return ms
 
@@ -353,7 +373,7 @@ def _keeping_error(get: Callable[..., Any], raised: threading.local) -> Callable
     return kept
 
 
-# Compiling something to look at its code
+# Compiling only to read the code
 
 
 MODES: tuple[Mapping[str, bool], ...] = (
@@ -361,15 +381,15 @@ MODES: tuple[Mapping[str, bool], ...] = (
     {"max_autotune": True, "coordinate_descent_tuning": True},
     {"max_autotune": False, "max_autotune_gemm": True},
 )
-"""The ways to ask for autotuning: the option, the modes `max-autotune*`, the option for products
-alone. The hash of a Triton choice depends on it."""
+"""The ways to enable autotuning: the option, the modes `max-autotune*`, the option for products
+only. The hash of a Triton choice depends on it."""
 
 
 @contextlib.contextmanager
 def compile_settings(
     mode: Mapping[str, object], *, freezing: bool, graph_cache: bool
 ) -> Iterator[None]:
-    """Inductor as users of one of the `MODES` have it, with its graph caches or without any."""
+    """Configure Inductor like users of one of the `MODES`, with or without graph caches."""
     import torch._dynamo
     import torch._functorch.config as functorch
 
@@ -382,27 +402,28 @@ def compile_settings(
         yield
 
 
-class _Known(BaseException):
-    """Ends the compile. No Exception: the graph caches take one for a miss and compile again."""
+class _CodeGenerated(BaseException):
+    """Ends the compile. Not an Exception: the graph caches would recompile after one."""
 
 
 def generated_code(compiles: Callable[[], object]) -> str:
-    """The Python source of the first graph that `compiles` compiles or takes from the graph cache.
+    """Return the Python source of the first graph that `compiles` compiles or takes from the graph
+    cache.
 
-    torch calls `save_output_code` with the wrapper as soon as it is written, and as soon as a graph
-    is taken from the graph cache. The compile ends there: no kernel is built, nothing is run, no
-    cache entry is written. Empty if no graph is compiled; raises what the compile raises before.
+    torch calls `save_output_code` as soon as the wrapper is written, or a graph is taken from the
+    graph cache. The compile ends there: no kernel is built, nothing is run, no cache entry is
+    written. Empty if no graph is compiled; raises earlier errors of the compile.
     """
     codes: list[str] = []
 
-    def known(code: str) -> None:
+    def stop(code: str) -> None:
         codes.append(code)
-        raise _Known
+        raise _CodeGenerated
 
     before = GraphLowering.save_output_code
-    GraphLowering.save_output_code = staticmethod(known)
+    GraphLowering.save_output_code = staticmethod(stop)
     try:
-        with contextlib.suppress(_Known), torch.no_grad():
+        with contextlib.suppress(_CodeGenerated), torch.no_grad():
             compiles()
     finally:
         GraphLowering.save_output_code = before

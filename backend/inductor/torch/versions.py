@@ -1,6 +1,7 @@
-"""Which torch versions the hooks know, and what they touch of torch before Inductor is imported.
+"""The torch versions that the hooks support, and what they use of torch before Inductor is
+imported.
 
-Importing this imports none of it.
+Importing this does not import torch.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 OLDEST, NEWEST = (2, 8), (2, 15)
-"""All that the smoke suite has run, and none else: see docs/limits.md."""
+"""The versions covered by the smoke suite: see docs/limits.md."""
 
 
-def known(version: str) -> bool:
-    """Whether the hooks fit the torch `version`, such as `2.13.0+cpu`."""
+def is_supported(version: str) -> bool:
+    """Return whether the hooks support the torch `version`, such as `2.13.0+cpu`."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return match is not None and OLDEST <= (int(match[1]), int(match[2])) <= NEWEST
 
 
 def range_text() -> str:
-    """`2.8 to 2.15`."""
+    """Return `2.8 to 2.15`."""
     return " to ".join(".".join(map(str, version)) for version in (OLDEST, NEWEST))
 
 
@@ -34,24 +35,29 @@ COMPILER = "torch._inductor.compile_fx"
 """The module that compiles graphs."""
 
 CALLBACKS = "torch._dynamo.callback"
-"""The module that tells when torch compiles."""
+"""The module that reports when torch compiles."""
 
 UTILS = "torch._inductor.utils"
 """The module that has `fresh_cache`."""
 
 AUTOTUNER = "torch._inductor.runtime.triton_heuristics"
-"""The module that tunes the Triton kernels that Inductor launches; processes that only compile load
-it too."""
+"""The module that tunes Triton kernels for Inductor; compile-only processes load it too."""
 
 TRITON_AUTOTUNER = "triton.runtime.autotuner"
 """Triton's module with `@triton.autotune`."""
+
+CHOICES_LOG = "torch._inductor.rocm_tui"
+"""The logger of each choice's source: below Inductor's, so that TORCH_LOGS=+inductor has it."""
+
+KERNELS_LOG = "torch._inductor.async_compile.__kernel_code"
+"""The logger of TORCH_LOGS=kernel_code, which has the source of each kernel that a graph loads."""
 
 _TAG = "cache_key_tag"
 
 
 def watch_fresh_caches(cache: Any) -> None:
-    """Let torch call `cache.cache_clear()` before and after each temporary cache dir."""
-    from torch._inductor import utils  # heavy: after torch has imported it itself
+    """Make torch call `cache.cache_clear()` before and after each temporary cache dir."""
+    from torch._inductor import utils  # heavy, but torch has imported it already
 
     names = ("clear_on_fresh_cache", "clear_on_fresh_inductor_cache")
     register = next(function for name in names if (function := getattr(utils, name, None)))
@@ -59,15 +65,12 @@ def watch_fresh_caches(cache: Any) -> None:
 
 
 def tag_graphs(tag: str) -> None:
-    """Put `tag` into the key of each compiled graph from now on.
-
-    What the program itself has as its tag, now or later, in this thread or another one, stays in
-    front of ours.
-    """
+    """Add `tag` to the key of each compiled graph from now on. The program's own tag, set now or
+    later, in this or another thread, stays in front of ours."""
     import torch.compiler.config  # heavy: torch
 
     config: Any = torch.compiler.config
-    kind = type(config)  # of this module of settings alone
+    kind = type(config)  # used by this settings module only
 
     def with_ours(self: Any) -> str:
         own = kind.__getattr__(self, _TAG)
@@ -75,13 +78,13 @@ def tag_graphs(tag: str) -> None:
 
     if tag not in config.cache_key_tag:
         # A property comes before the `__getattr__` by which torch reads its settings; what is set
-        # goes where it always went. (torch keeps what is set for each thread by itself.)
+        # goes where it always went. (torch keeps settings separately for each thread.)
         setattr(kind, _TAG, property(with_ours))
 
 
 def watch_compiles(begun: Callable[..., None], ended: Callable[..., None]) -> None:
-    """Call these when torch begins to compile, forward or backward, and when no compile is left.
-    They must not raise."""
+    """Call these, which must not raise, when torch begins to compile, and when no compile is
+    left."""
     from torch._dynamo.callback import callback_handler  # heavy: after torch imported it itself
 
     def begins(args: object = None) -> None:

@@ -1,1 +1,1 @@
-"""Our kernels in Triton as choices of Inductor's."""
+"""Our Triton kernels as choices of Inductor's."""

@@ -1,7 +1,8 @@
-"""What the code of a compiled graph imports to call our Triton kernels. Imports no torch.
+"""The import of a compiled graph's code that calls our Triton kernels. Imports no torch.
 
-The module of a choice stands in the graph as text, and is run from there: a process without our
-hooks, or with an empty store, finds all that it needs. It is written down too, for people to read.
+The module of a choice is part of the graph as text, and is run from there: a process without our
+hooks, or with an empty store, has everything it needs. It is also written to a file, for people to
+read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from backend.disk.layout import Layout, cache_dir
 from backend.errors import StoreError, TritonError
+from backend.inductor.hip.runtime import log_kernel
 from backend.templates.triton.module_file import (
     ENTRY,
     INTERPRET,
@@ -24,25 +26,27 @@ from backend.templates.triton.module_file import (
 
 
 def store() -> Path:
-    """The folder of the modules, below Inductor's cache dir."""
+    """Return the folder of the modules, in Inductor's cache dir."""
     return Layout(cache_dir()).triton
 
 
 @functools.cache
 def load_triton(source: str, *, name: str, target: str) -> Callable[..., None]:
-    """The `launch` of a choice's module. Triton compiles at the first call, or has it in its cache.
+    """Return the `launch` of a choice's module. Triton compiles at the first call, or has it in its
+    cache.
 
-    `name` is the choice's hash. Raises TritonMissingError, and TritonError where the graph was
-    compiled for the interpreter and it is off, or the other way round.
+    `name` is the choice's hash. Raises TritonMissingError, and TritonError if the graph was
+    compiled for the interpreter and it is off, or vice versa.
     """
     if interpreter_on() != (target == INTERPRETER):
-        wanted = "1" if target == INTERPRETER else "0"
+        setting = "1" if target == INTERPRETER else "0"
         raise TritonError(
-            f"this graph calls a Triton kernel of rocm-tui for {target}: set {INTERPRET}={wanted}, "
-            "or compile again"
+            f"this graph calls a Triton kernel of rocm-tui for {target}: "
+            f"set {INTERPRET}={setting}, or compile again"
         )
+    log_kernel(source, "Triton")
     path = store() / f"{name.replace('-', '_')}.py"
-    with contextlib.suppress(StoreError, OSError):  # it runs from its text all the same
+    with contextlib.suppress(StoreError, OSError):  # it runs from its text anyway
         write_source(path.stem, source, store(), cache_dir())
     launch: Callable[..., None] = getattr(load_module(path, source), ENTRY)
     return launch

@@ -1,6 +1,4 @@
-"""Our Triton GEMM as Inductor's choice: on which devices, what is offered there, how it is
-compiled, timed and called.
-"""
+"""Our Triton GEMM as Inductor's choice: devices, configs, compiling, timing and calling."""
 
 from __future__ import annotations
 
@@ -41,14 +39,14 @@ from backend.templates.triton.module_file import (
 )
 
 INTERPRETER_FLOP = 1e8
-"""The interpreter takes milliseconds a block: a larger product would take longer than it may."""
+"""The interpreter takes milliseconds per block, so a larger product would exceed its time."""
 
 _LOADER = "rocm_tui_load_triton"
 
 
 @dataclass(frozen=True, slots=True)
 class TritonTarget:
-    """`arch` decides configs and launch options; the interpreter takes those of a GPU's too."""
+    """A target: `arch` determines configs and launch options; the interpreter also uses a GPU's."""
 
     arch: str
     interpreted: bool = False
@@ -58,18 +56,18 @@ class TritonTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Off:
-    """Why a device gets none, in a line. `quiet` where nobody there would expect one."""
+class TritonUnavailable:
+    """Why a device gets no choices, in a line. `quiet` if nobody would expect any there."""
 
     reason: str
     quiet: bool = False
 
 
 def target_of(device: torch.device) -> TritonTarget | None:
-    """None where there is nothing to make; a reason is said where one could help it."""
+    """Return the target, or None if there is nothing to offer; a fixable reason is printed."""
     target = _target(device)
-    if isinstance(target, TritonTarget) and (reason := missing()):
-        target = Off(f"our Triton template is off for {target}: {reason}")
+    if isinstance(target, TritonTarget) and (reason := why_no_triton()):
+        target = TritonUnavailable(f"our Triton template is off for {target}: {reason}")
     if isinstance(target, TritonTarget):
         return target
     if not target.quiet:
@@ -77,41 +75,38 @@ def target_of(device: torch.device) -> TritonTarget | None:
     return None
 
 
-def examine(device: torch.device) -> TritonTarget | Off:
-    """The same for a person who asks: Triton comes first, whatever the device is."""
-    reason = missing()
-    return Off(reason) if reason else _target(device)
+def examine_triton(device: torch.device) -> TritonTarget | TritonUnavailable:
+    """Return the target or the reason for `doctor`, which checks Triton first."""
+    reason = why_no_triton()
+    return TritonUnavailable(reason) if reason else _target(device)
 
 
-def missing() -> str:
-    """Why Triton cannot be used by this Python, in a line; nothing if it can."""
+def why_no_triton() -> str:
+    """Return why this Python cannot use Triton, in a line; empty if it can."""
     if importlib.util.find_spec("triton") is not None:
         return ""
     return "Triton cannot be imported: install the package triton, or pytorch-triton-rocm"
 
 
 @functools.cache
-def _target(device: torch.device) -> TritonTarget | Off:
-    known = ", ".join(ARCHES)
+def _target(device: torch.device) -> TritonTarget | TritonUnavailable:
+    arches = ", ".join(ARCHES)
     if device.type == "cpu":
         if interpreter_on():
             return TritonTarget("gfx942", interpreted=True)
-        return Off(f"on a CPU it runs only with {INTERPRET}=1, for tests", quiet=True)
+        return TritonUnavailable(f"on a CPU it runs only with {INTERPRET}=1, for tests", quiet=True)
     if device.type != "cuda" or not torch.version.hip:
-        return Off(f"it is made for AMD's {known}", quiet=True)
+        return TritonUnavailable(f"it is made for AMD's {arches}", quiet=True)
     arch = torch.cuda.get_device_properties(device).gcnArchName.partition(":")[0]
     if interpreter_on():
-        return Off(f"our Triton template is off for {arch}: {INTERPRET} is set")
+        return TritonUnavailable(f"our Triton template is off for {arch}: {INTERPRET} is set")
     if arch not in ARCHES:
-        return Off(f"our Triton template is off for {arch}: it knows {known}")
+        return TritonUnavailable(f"our Triton template is off for {arch}: it knows {arches}")
     return TritonTarget(arch)
 
 
 def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list[ChoiceCaller]:
-    """A choice a config.
-
-    `make(TritonGemmTemplate)` gives the template. Raises UnsupportedProblemError.
-    """
+    """Return choices of the template from `make`, by config. Raises UnsupportedProblemError."""
     template = make(TritonGemmTemplate)
     problem = template.problem()
     if target.interpreted:
@@ -121,7 +116,7 @@ def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list
             say_once(f"Triton's interpreter is not used for more than {INTERPRETER_FLOP:g} flop")
             return []
         if problem.a.dtype == "bfloat16":
-            return []  # it multiplies their bits as integers (triton#11584)
+            return []  # Triton multiplies their bits as integers (triton#11584)
     configs = heuristics.configs(
         from_gemm(problem), target.arch, budget=budget, hint=torch_graph.size_hint
     )
@@ -129,10 +124,10 @@ def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list
 
 
 class TritonGemmCaller(ROCmTemplateCaller):
-    """A choice whose `bmreq` holds the module that was generated for it."""
+    """A choice whose `bmreq` contains the module generated for it."""
 
     def info_dict(self) -> dict[str, Any]:
-        """What Inductor writes into its log of matrix products, under its own keys."""
+        """Return the entry for Inductor's log of matrix products, under its own keys."""
         return {"name": self.name, **self.bmreq.choice.info}
 
     def __str__(self) -> str:
@@ -140,10 +135,10 @@ class TritonGemmCaller(ROCmTemplateCaller):
 
 
 class TritonGemmTemplate(ROCmTemplate):
-    """Configs are `TritonGemmConfig`. `launch` takes a, b and bias in the template's order, so
-    there is no `input_reorder`."""
+    """A template; configs are `TritonGemmConfig`. `launch` takes a, b and bias in the template's
+    order, so there is no `input_reorder`."""
 
-    language = "triton"
+    template = language = "triton"
     computes_factors = True
     target: TritonTarget
 
@@ -154,10 +149,10 @@ class TritonGemmTemplate(ROCmTemplate):
         input_reorder: Sequence[int] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__("triton", input_nodes, layout, **options)
+        super().__init__(self.template, input_nodes, layout, **options)
 
     def generate(self, *, name: str, config: TritonGemmConfig) -> TritonGemmCaller:
-        """The choice `name`. Raises TemplateError where the config does not fit."""
+        """Return the choice `name`. Raises TemplateError if the config does not fit."""
         _, render = self.make_kernel_render(None, config=config)
         choice = render()
         check_limits(choice.limits)
@@ -189,7 +184,7 @@ class TritonGemmTemplate(ROCmTemplate):
         fused: Fused | None = None,
         computed: Mapping[str, ComputedFactor] = NOTHING,
     ) -> tuple[TritonKernel, Callable[[], TritonChoice]]:
-        """The kernel's call, and what gives its module. Raises TemplateError."""
+        """Return the kernel's call, and a function returning its module. Raises TemplateError."""
         _, problem, tensors = self.with_fused(buffer, fused, computed)
         if computed and not pays(config, problem, torch_graph.size_hint):
             raise ConfigError("a factor that is better computed once")
@@ -205,7 +200,7 @@ class TritonGemmTemplate(ROCmTemplate):
 
 
 class TritonKernel:
-    """Knows which node each operand is, by its name."""
+    """A kernel that maps each operand to its node, by name."""
 
     imports = importing("backend.inductor.triton.runtime", "load_triton", _LOADER)
 
@@ -219,15 +214,21 @@ class TritonKernel:
         wrapper = torch_graph.graph().wrapper_code
         wrapper.add_import_once(self.imports)
         text = f"{_LOADER}(r'''{source}''', name={self.choice.hash!r}, target={target!r})"
-        wrapper.define_kernel(alias, text, origins)
+        wrapper.define_kernel(alias, text, origins, gpu=False)
 
-    def arguments(self) -> list[str]:
+    def _tensors(self) -> list[Node]:
         choice = self.choice
         names = (*choice.inputs, *choice.extras, *choice.outputs)
-        return [tensor_text(self._nodes[name]) for name in names]
+        return [self._nodes[name] for name in names]
+
+    def arguments(self) -> list[str]:
+        return [tensor_text(node) for node in self._tensors()]
+
+    def estimate_kernel_num_bytes(self) -> int:
+        return torch_graph.num_bytes(self._tensors())
 
     def call_kernel(self, name: str, node: Any) -> None:
-        """Triton finds the device and the stream itself: the wrapper has made them current."""
+        """Write the call; Triton uses the current device and stream, set by the wrapper."""
         torch_graph.keep_within(self.choice.limits)
         wrapper = torch_graph.graph().wrapper_code
         arguments = self.arguments()

@@ -1,1 +1,1 @@
-"""Compiled graphs: which ops their text holds, and with which choice; never loaded, only moved."""
+"""Compiled graphs: the ops in their text and the choices they call; never loaded, only moved."""

@@ -1,17 +1,17 @@
-"""Inductor's compiled graphs below `fxgraph/` and `aotautograd/`: judged by text, moved, restored.
+"""Inductor's compiled graphs in `fxgraph/` and `aotautograd/`: judged by text, moved, restored.
 
-Entries are pickles at `fxgraph/<2 letters>/<key>/<content hash>` and
-`aotautograd/<key>/<content hash>`. They are never loaded. An entry of `aotautograd/` matters only
-where it holds the generated code itself (`bundled_autograd_cache`); otherwise it names an entry of
-`fxgraph/`, and finding that gone, PyTorch compiles again.
+Entries are pickles at `fxgraph/<2 letters>/<key>/<content hash>` and `aotautograd/<key>/<content
+hash>`. They are never loaded. An entry of `aotautograd/` matters only if it contains the generated
+code itself (`bundled_autograd_cache`); otherwise it names an entry of `fxgraph/`, and if that is
+gone, PyTorch compiles again.
 
-What AOTInductor leaves is `<hash>/<hash>.wrapper.cpp`, with its kernels beside. Such a package is
-never looked up in a cache: it keeps the kernels that it was compiled with, wherever it is taken to.
-Its code below the cache dir tells which they are.
+AOTInductor writes `<hash>/<hash>.wrapper.cpp`, with its kernels beside. Such a package is never
+looked up in a cache: it keeps its compiled kernels, wherever it is moved. Its code in the cache dir
+shows which they are.
 
-The folders are looked through again and again, so one is read only after it changed. Whatever puts
-a file into a folder, or takes one out, changes the folder's times. One of them, that of its status,
-cannot be set back, as copying programs do with the other.
+Folders are scanned often, so one is read only after it changed. Adding or removing a file changes a
+folder's times. One of them, the status time, cannot be set back, unlike the one that copying
+programs set.
 """
 
 from __future__ import annotations
@@ -33,40 +33,39 @@ from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold, ma
 from backend.pins.graphs.text import GraphText, read_graph_text
 
 MAX_BYTES = 256 << 20
-"""So much of an entry is read: what comes later is constants and binaries, not code."""
+"""The bytes of an entry that are read: later bytes are constants and binaries, not code."""
 PACKAGE = ".wrapper.cpp"
-"""How the name of the wrapper of an AOTInductor package ends."""
+"""The end of the file name of an AOTInductor package's wrapper."""
 _DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
 _KERNEL = b"async_compile.triton("
-"""What stands before the text of each."""
+"""The text before each kernel's source."""
 MAX_KERNELS = 10_000
 _Version = tuple[str, float, int]
 _FOLDER = re.compile(r"c[a-z2-7]{51}")
 MAX_PACKAGES = 1000
-"""More folders than this are not looked into."""
+"""The maximum number of folders searched."""
 
 _SETTLED = 2.0
-"""Seconds after which a folder's time tells a new change: some file systems count in seconds."""
+"""Seconds after which a folder's time shows a new change: some file systems count seconds."""
 
 _Identity = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class GraphEntry:
-    """One compiled graph. `relative` is its path below the cache dir; `mtime` when it was made."""
+    """A compiled graph. `relative` is its path in the cache dir; `mtime` when it was compiled."""
 
     path: Path
     relative: str
     mtime: float
     size: int
     appeared: float = 0.0
-    """When it came to this place, or was touched there last."""
+    """When it came to this place, or was last touched there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What was in a folder: the names of its folders, and its files as entries. One that is not
-    `settled` is read again."""
+    """A folder's subfolders and its files as entries; read again if not `settled`."""
 
     identity: _Identity
     settled: bool
@@ -75,13 +74,13 @@ class _Listing:
 
 
 class FolderMemory:
-    """The folders of one tree as they were read last."""
+    """The folders of one tree as they were last read."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Listing] = {}
+        self._listings: dict[str, _Listing] = {}
 
     def entries(self, root: Path, name: str, depth: int) -> Iterator[GraphEntry]:
-        """The regular files that lie `depth` folders below `root`, in the order of their names."""
+        """Yield the regular files `depth` folders below `root`, sorted by name."""
         listing = self._listing(root, name, depth)
         if listing is None:
             return
@@ -96,19 +95,19 @@ class FolderMemory:
         except OSError:
             status = None
         if status is None or not stat.S_ISDIR(status.st_mode):
-            self._known.pop(place, None)
+            self._listings.pop(place, None)
             return None
         identity = _identity(status)
-        known = self._known.get(place)
-        if known is None or not known.settled or known.identity != identity:
-            # The time was taken before the folder is read: what comes meanwhile is seen next time.
+        cached = self._listings.get(place)
+        if cached is None or not cached.settled or cached.identity != identity:
+            # The time is taken before reading, so that the next call sees any change since.
             settled = time.time() - max(status.st_mtime, status.st_ctime) > _SETTLED
-            known = self._known[place] = _read(root, name, depth, identity, settled)
-        return known
+            cached = self._listings[place] = _read(root, name, depth, identity, settled)
+        return cached
 
 
 def stamp(folder: Path, depth: int) -> tuple[_Identity, ...]:
-    """Of `folder` and, if `depth` is 2, of what is in it."""
+    """Return the identity of `folder` and, if `depth` is 2, of its subfolders."""
     identities: list[_Identity] = []
     with contextlib.suppress(OSError):
         identities.append(_identity(os.lstat(folder)))
@@ -140,7 +139,7 @@ def _identity(status: os.stat_result) -> _Identity:
 
 
 class GraphIndex:
-    """The entries of one cache dir; each is read once and its judgements are remembered."""
+    """The entries of one cache dir; each is read once and its verdicts are cached."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -150,31 +149,28 @@ class GraphIndex:
         self._folders = FolderMemory()
 
     def live(self) -> list[GraphEntry]:
-        """The entries where PyTorch finds them. Only folders that changed are read again."""
+        """Return the entries where PyTorch finds them. Only changed folders are read again."""
         return list(entries_below(self._layout.root, self._folders))
 
     def evicted(self, folder: Path) -> list[GraphEntry]:
-        """The entries that lie in `folder`, moved aside."""
+        """Return the evicted entries in `folder`."""
         return list(entries_below(folder))
 
     def verdicts(self, entries: Iterable[GraphEntry], wanted: WantedChoice) -> list[Verdict]:
-        """`verdict` of each of `entries`."""
+        """Return the verdict of `match.judge` on each of `entries`. An unreadable part of one may
+        contain anything."""
         question = repr((wanted.op, wanted.inputs, wanted.hash, sorted(wanted.rivals)))
         constants = sorted(wanted.constants.items())
         question += repr((sorted(wanted.config.items()), constants, wanted.device))
-        known = self._verdicts.setdefault(question, {})
+        cached = self._verdicts.setdefault(question, {})
         verdicts = []
         for entry in entries:
             identity = (entry.relative, entry.mtime, entry.size)
-            verdict = known.get(identity)
+            verdict = cached.get(identity)
             if verdict is None:
-                verdict = known[identity] = self._judge(entry, identity, wanted)
+                verdict = cached[identity] = self._judge(entry, identity, wanted)
             verdicts.append(verdict)
         return verdicts
-
-    def verdict(self, entry: GraphEntry, wanted: WantedChoice) -> Verdict:
-        """See `match.judge`. What of an entry cannot be read may hold anything."""
-        return self.verdicts([entry], wanted)[0]
 
     def _judge(self, entry: GraphEntry, identity: _Version, wanted: WantedChoice) -> Verdict:
         if is_kernel(wanted.op):
@@ -188,14 +184,15 @@ class GraphIndex:
                 return "absent"
             text = self._texts[identity] = read_graph_text(data)
         if not text.is_compiled and entry.relative.startswith("fxgraph/"):
-            return "unclear"  # it holds code, in a form that we do not know
+            return "unclear"  # it contains code in an unknown form
         verdict = judge(text, wanted)
         if verdict == "absent" and entry.relative.endswith(PACKAGE) and not text.tensors:
             return "unclear" if may_hold_loosely(text, wanted) else "absent"
         return verdict if is_whole or verdict in ("other", "unknown") else "unclear"
 
     def _judge_kernel(self, entry: GraphEntry, identity: _Version, wanted: WantedChoice) -> Verdict:
-        """A graph has the text of each kernel that it launches, not which config."""
+        """Return a verdict on a kernel: a graph has the text of its kernels, but not their
+        configs."""
         keys = self._kernels.get(identity)
         if keys is None:
             data = read_entry(entry)
@@ -206,35 +203,33 @@ class GraphIndex:
 
 
 def kernels_in(data: bytes) -> frozenset[tuple[str, str]]:
-    """Op and inputs key of each kernel whose text a graph holds."""
+    """Return op and inputs key of each kernel whose text is in a graph."""
     parts = data.split(_KERNEL)[1 : MAX_KERNELS + 1]
     kernels = (parse(part[:MAX_SOURCE].decode("utf-8", "replace")) for part in parts)
     return frozenset((kernel.op, kernel.inputs) for kernel in kernels if kernel)
 
 
 def entries_below(root: Path, folders: FolderMemory | None = None) -> Iterator[GraphEntry]:
-    """Every entry below `root`, a cache dir or a folder of evicted ones. Symlinks are left out."""
+    """Yield every entry in `root`, a cache dir or a folder of evicted ones, except symlinks."""
     folders = folders or FolderMemory()
     for name, depth in _DEPTHS:
         yield from folders.entries(root, name, depth)
 
 
 def upper_folders(layout: Layout) -> object:
-    """Changes when an entry of a new key appears or goes. It costs a look at the upper folders
-    alone, of which there are a thousand at most."""
+    """Return a value that changes when an entry of a new key appears or disappears. Only the upper
+    folders are read, of which there are a thousand at most."""
     return [stamp(layout.root / name, depth - 1) for name, depth in _DEPTHS]
 
 
 def move_aside(layout: Layout, entries: Iterable[GraphEntry], folder: Path) -> int:
-    """Move entries below `folder`, each at its relative path; how many were still there.
-
-    Raises UnsafePath or NotWritable.
-    """
+    """Move entries to `folder`, each at its relative path; return how many still existed. Raises
+    UnsafePath or NotWritable."""
     return sum(_move(layout, entry.path, folder / entry.relative) for entry in entries)
 
 
 def restore(layout: Layout, entries: Iterable[GraphEntry]) -> int:
-    """Move entries from where `move_aside` put them back to their place; how many there were."""
+    """Move entries back from where `move_aside` put them; return how many existed."""
     return sum(_move(layout, entry.path, layout.root / entry.relative) for entry in entries)
 
 
@@ -249,7 +244,7 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
     safe.check_folder(layout.root, source.parent)
     try:
         _keep_age(source, target)
-        source.replace(target)  # the name is a hash of the content: what it replaces is the same
+        source.replace(target)  # the name is a hash of the content, so a replaced file is identical
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -260,12 +255,12 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
 
 
 def is_readable(entry: GraphEntry) -> bool:
-    """Whether the whole of an entry can be read."""
+    """Return whether an entry can be read completely."""
     return entry.size <= MAX_BYTES and os.access(entry.path, os.R_OK)
 
 
 def _keep_age(source: Path, target: Path) -> None:
-    """An entry is as old as the oldest copy of it: what loads one again makes it look new."""
+    """Give an entry the age of its oldest copy: loading one makes it look new."""
     with contextlib.suppress(OSError):
         old = target.lstat()
         if stat.S_ISREG(old.st_mode) and old.st_mtime_ns < source.lstat().st_mtime_ns:
@@ -273,13 +268,12 @@ def _keep_age(source: Path, target: Path) -> None:
 
 
 def read_entry(entry: GraphEntry) -> bytes | None:
-    """The content of an entry, as far as we read it; None if it cannot be read. One that is gone
-    holds nothing. The kernels of a package stand beside its wrapper."""
+    """Return the content of an entry, up to MAX_BYTES; None if it cannot be read, empty if it is
+    gone. A package's kernels are beside its wrapper."""
     try:
         data = _content(entry.path)
         if entry.relative.endswith(PACKAGE):
-            beside = [path for path in entry.path.parent.iterdir() if path.suffix == ".cpp"]
-            for path in sorted(path for path in beside if path.name.endswith(".kernel.cpp")):
+            for path in sorted(entry.path.parent.glob("*.kernel.cpp")):
                 data += _content(path)
         return data
     except FileNotFoundError:
@@ -294,7 +288,7 @@ def _content(path: Path) -> bytes:
 
 
 def packages_below(root: Path) -> list[GraphEntry]:
-    """The wrapper of each package that was compiled with the cache dir `root`."""
+    """Return the wrapper of each package that was compiled with the cache dir `root`."""
     wrappers: list[GraphEntry] = []
     try:
         with os.scandir(root) as children:

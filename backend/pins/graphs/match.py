@@ -1,12 +1,12 @@
-"""Does a compiled graph hold an op with given inputs, and which choice does it call?
+"""Whether a compiled graph contains an op with given inputs, and which choice it calls.
 
-A template's kernel is called with whatever its packing and fusing left of the operands, so the
-graph is what tells the inputs of an op, and the wrapper which kernel serves it.
+A template's kernel is called with operands changed by packing and fusing, so the printed graph
+shows the inputs of an op, and the wrapper the kernel.
 
-What the autotune cache calls an op, the graph and the wrapper may call otherwise: `OPS` has a row
-for each. Not every input of its key is an operand of its node: buffers for intermediate results are
-none, nor are numbers. An op without a row, or whose row is not `proven`, is never said to be absent
-because of what was read: see `may_hold_loosely`.
+The graph and the wrapper may name an op differently from the autotune cache: `OPS` has a row for
+each. Some inputs in its key are not operands of its node, such as buffers for intermediate results,
+and numbers. An op without a row, or whose row is not `proven`, is never reported absent: see
+`may_hold_loosely`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from backend.errors import InputsKeyInvalid
-from backend.model.options import Options, agree, convolution_of_constants, of_hash
+from backend.model.options import Options, convolution_of_constants, options_agree, options_of_hash
 from backend.model.origin import extern_name, is_own, kind_of
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.pins.graphs.parts import Dim, GraphCall, GraphTensor, WrapperKernel
@@ -26,11 +26,11 @@ from backend.pins.graphs.text import GraphText
 
 @dataclass(frozen=True, slots=True)
 class OpForm:
-    """`nodes` are the names in the printed graph, `externs` those of its library kernels in the
-    wrapper besides. `operands` are the places in the key of the inputs that are operands too,
-    None for all; with `integers`, index tensors (int32) are as well. `exact_strides` is False
-    where Inductor may bring operands into another memory format first; `reshaped` says that the
-    first input is the first operand in another shape."""
+    """`nodes` are the op's names in the printed graph, `externs` further names of its library
+    kernels in the wrapper. `operands` are the indices in the key of the inputs that are operands,
+    None for all; with `integers`, index tensors (int32) are operands too. `exact_strides` is False
+    if Inductor may first change the memory format of operands; `reshaped` means that the first
+    input is the first operand in another shape."""
 
     nodes: tuple[str, ...]
     externs: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class OpForm:
     proven: bool = True
 
     def read(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """Those inputs of a key that its node or extern call must have, in order."""
+        """Return the inputs of a key that its node or extern call must have, in order."""
         if self.operands is None:
             return tuple(specs)
         return tuple(
@@ -68,11 +68,11 @@ OPS: dict[str, OpForm] = {
     "_weight_int4pack_mm_for_cpu": OpForm(
         ("_weight_int4pack_mm_for_cpu",), ("int4mm_packed_weight_cpu",), (0, 1, 3)
     ),
-    # Their packed weights keep these out of the graph cache; only AOTInductor writes them down.
+    # Packed weights keep these out of the graph cache; only AOTInductor writes them.
     "packed_linear": OpForm(("_mkl_linear", "_linear_pointwise"), ("_mkl_linear",)),
     "linear_unary": OpForm(("_linear_pointwise",)),
     "linear_binary": OpForm(("_linear_pointwise",)),
-    # Read in PyTorch's source, in no graph: what may hold them is told as such.
+    # From PyTorch's source, not seen in a graph: a graph that may have them is reported as unclear.
     "scaled_grouped_mm": OpForm(("_scaled_grouped_mm",), ("_scaled_grouped_mm",), proven=False),
     "convolution_bwd_weight": OpForm(("convolution_backward",), proven=False),
     "convolution_bwd_input": OpForm(("convolution_backward",), proven=False),
@@ -88,7 +88,7 @@ OPS: dict[str, OpForm] = {
 
 
 def form_of(op: str) -> OpForm:
-    """The row of an op; of one that has none, what its own name suggests."""
+    """Return the row of an op; without one, a guess from its name."""
     return OPS.get(op) or OpForm((op, f"_{op}"), (op, f"_{op}"), proven=False)
 
 
@@ -101,7 +101,8 @@ def serves(
     any_strides: bool,
     layouts: Collection[DimLayout] = (),
 ) -> bool:
-    """`operands` are `specs`, in order; more of them (a bias) may stand between.
+    """Return whether `operands` are `specs`, in order; further operands (a bias) may be between
+    them.
 
     The layout of a computed operand is decided after the graph was printed: it may also be one of
     `layouts`, those of the wrapper's buffers.
@@ -117,7 +118,7 @@ def node_serves(
     any_strides: bool,
     layouts: Collection[DimLayout] = (),
 ) -> bool:
-    """Whether a node of the printed graph is the op with the inputs `specs`."""
+    """Return whether a node of the printed graph is the op with the inputs `specs`."""
     if call.name not in form.nodes and call.name not in form.externs:
         return False
     operands = call.operands
@@ -133,7 +134,7 @@ def node_serves(
 def node_may_serve(
     call: GraphCall, specs: Sequence[TensorSpec], form: OpForm, layouts: Collection[DimLayout] = ()
 ) -> bool:
-    """Whether a node that lacks operands, because their sizes are not printed, may be the op."""
+    """Return whether a node may be the op, although the sizes of some operands are not printed."""
     required = form.read(specs)
     missing = len(required) - len(call.operands)
     return (
@@ -148,8 +149,9 @@ def node_may_serve(
 
 
 def launch_fits(kernel: WrapperKernel, specs: Sequence[TensorSpec]) -> bool:
-    """Whether a kernel may read the first inputs of a tuning, as far as its calls say: views of
-    them are others by shape, packed weights also by size. A convolution's weight is no view."""
+    """Return whether a kernel may read the first inputs of a tuning, judging by its calls: views
+    of them have other shapes, packed weights also other sizes. A convolution's weight is not a
+    view."""
     if not kernel.calls:
         return True
     wanted = specs[:2] if len(specs[0].sizes) > 3 else specs[:1]
@@ -165,11 +167,11 @@ def _reads(call: Sequence[GraphTensor], spec: TensorSpec) -> bool:
 
 
 def _as_product(operands: Sequence[GraphTensor]) -> tuple[GraphTensor, ...]:
-    """The two operands of the product that a convolution with a kernel of one point becomes."""
+    """Return the two operands of the product that a convolution with a 1x1 kernel becomes."""
     if len(operands) < 2:
         return ()
     image, weight = operands[0], operands[1]
-    if len(weight.sizes) < 3 or any(size != 1 for size in weight.sizes[2:]):
+    if len(image.sizes) < 2 or len(weight.sizes) < 3 or any(n != 1 for n in weight.sizes[2:]):
         return ()
     rows = _count((*image.sizes[:1], *image.sizes[2:]))
     inner, outer = image.sizes[1], weight.sizes[0]
@@ -180,8 +182,8 @@ def _as_product(operands: Sequence[GraphTensor]) -> tuple[GraphTensor, ...]:
 
 
 def _count(sizes: Sequence[Dim]) -> Dim:
-    known = [size for size in sizes if size is not None]
-    return math.prod(known) if len(known) == len(sizes) else None
+    static = [size for size in sizes if size is not None]
+    return math.prod(static) if len(static) == len(sizes) else None
 
 
 def _is(
@@ -196,7 +198,7 @@ def _is(
     for at, (size, stride) in enumerate(zip(spec.sizes, spec.strides, strict=True)):
         mine = operand.sizes[at - missing] if at >= missing else 1
         if at < missing or (mine == 1 and size != 1):
-            # A bias is expanded to the sizes of the output before it is tuned.
+            # Inductor expands a bias to the sizes of the output before tuning.
             if stride != 0:
                 return False
         elif mine not in (None, size):
@@ -208,11 +210,11 @@ def _is(
             same_strides = False
     if any_strides or same_strides or spec.dtype == "torch.int32":
         return True
-    return operand.computed and layout_of(spec.sizes, spec.strides) in layouts
+    return operand.computed and merged_layout(spec.sizes, spec.strides) in layouts
 
 
-def layout_of(sizes: Sequence[Dim], strides: Sequence[Dim]) -> DimLayout:
-    """Sizes and strides without dimensions of size 1, and with those merged that lie as one."""
+def merged_layout(sizes: Sequence[Dim], strides: Sequence[Dim]) -> DimLayout:
+    """Return sizes and strides without dimensions of size 1, with contiguous ones merged."""
     merged: list[tuple[Dim, Dim]] = []
     for size, stride in zip(sizes, strides, strict=False):
         if size == 1:
@@ -227,17 +229,17 @@ def layout_of(sizes: Sequence[Dim], strides: Sequence[Dim]) -> DimLayout:
 
 
 Verdict = Literal["absent", "same", "other", "unknown", "unclear"]
-"""The op with these inputs is not in the graph; is there with the wanted choice; with another; is
-there, but the text does not tell with which; may be there, which the text does not tell."""
+"""absent: the op with these inputs is not in the graph; same: it is, with the wanted choice; other:
+with another choice; unknown: with an unidentified choice; unclear: it may be in the graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedChoice:
-    """An (op, inputs) and the choice that it shall use.
+    """An (op, inputs) and the choice that it should use.
 
-    `rivals` are the hashes of all its choices. To tell templates apart, `config` is what a session
-    recorded of the wanted choice (`BLOCK_M`, ...), and `constants` are all that its own source has.
-    Only graphs of the GPU `device` are meant, where that is given.
+    `rivals` are the hashes of all its choices. Templates are distinguished by `config`, a session's
+    record of the choice (`BLOCK_M`, ...), and by `constants`, all that its source has. With
+    `device`, only graphs of that GPU count.
     """
 
     op: str
@@ -250,7 +252,7 @@ class WantedChoice:
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
-        """The inputs; none if the key is of a form that we do not know."""
+        """The inputs; empty if the key has an unknown form."""
         try:
             return parse_inputs_key(self.inputs).specs
         except InputsKeyInvalid:
@@ -258,9 +260,9 @@ class WantedChoice:
 
     @property
     def options(self) -> Options:
-        """Those of the convolution that was tuned; none where nothing tells them."""
-        known = self._possible
-        return known.pop() if len(known) == 1 else ()
+        """The options of the tuned convolution; empty if unknown."""
+        possible = self._possible
+        return possible.pop() if len(possible) == 1 else ()
 
     @property
     def shares_key(self) -> bool:
@@ -271,28 +273,32 @@ class WantedChoice:
     def _possible(self) -> set[Options]:
         if self.op != "convolution":
             return set()
-        options = of_hash("convolution", self.hash) or convolution_of_constants(self.constants)
+        options = options_of_hash("convolution", self.hash) or convolution_of_constants(
+            self.constants
+        )
         return (
-            {options} if options else {of_hash("convolution", name) for name in self.rivals} - {()}
+            {options}
+            if options
+            else {options_of_hash("convolution", name) for name in self.rivals} - {()}
         )
 
     @property
     def externs(self) -> set[str]:
-        """The names under which wrappers call its library kernels."""
+        """The names by which wrappers call its library kernels."""
         names = {extern_name(name) for name in (self.hash, *self.rivals) if not kind_of(name)}
         return names | {name.partition(".")[0] for name in names} | set(form_of(self.op).externs)
 
     @property
     def names(self) -> set[str]:
-        """What graphs and wrappers may call the op."""
+        """The names of the op in graphs and wrappers."""
         return {self.op, f"_{self.op}", *form_of(self.op).nodes, *self.externs}
 
 
 def may_hold(data: bytes, wanted: WantedChoice) -> bool:
-    """Quickly: False if `data`, an entry, cannot hold the op with its inputs."""
+    """Return False if `data`, an entry, cannot contain the op with its inputs; a fast check."""
     form = form_of(wanted.op)
     if not form.proven or not wanted.specs:
-        return True  # the sizes alone may tell; that is for who reads the text
+        return True  # only its sizes could exclude it, which needs parsing
     if not any(name.encode() in data for name in wanted.names):
         return False
     if b"[s" in data or b"(s" in data or b"{s" in data:  # a symbolic size
@@ -306,14 +312,14 @@ def may_hold(data: bytes, wanted: WantedChoice) -> bool:
 
 
 def judge(graph: GraphText, wanted: WantedChoice) -> Verdict:
-    """Whether `graph` holds the op with the inputs of `wanted`, and with the same choice."""
+    """Return whether `graph` contains the op with the inputs of `wanted`, and with which choice."""
     if not graph.is_compiled or graph.tuned is False:
         return "absent"
     if wanted.device is not None and graph.devices and wanted.device not in graph.devices:
         return "absent"
     own = [own for own in graph.own if (own.op, own.inputs) == (wanted.op, wanted.inputs)]
-    known = {call.options for call in own if call.hash == wanted.hash} or {wanted.options}
-    ours = {call.hash for call in own if any(agree(call.options, o) for o in known)}
+    option_sets = {call.options for call in own if call.hash == wanted.hash} or {wanted.options}
+    ours = {call.hash for call in own if any(options_agree(call.options, o) for o in option_sets)}
     if ours:
         if ours == {wanted.hash}:
             return "same"
@@ -323,7 +329,7 @@ def judge(graph: GraphText, wanted: WantedChoice) -> Verdict:
         return "unclear" if may_hold_loosely(graph, wanted) else "absent"
     verdict = _judge(graph, wanted, form, specs)
     if verdict == "absent" and graph.any_size is not None:
-        # Tuned for other sizes, it may still serve these: its guards are not ours to evaluate.
+        # It was tuned for other sizes but may serve these: its guards are not evaluated here.
         served = _judge(graph.any_size, wanted, form, specs)
         verdict = "unclear" if served in ("other", "unknown") else "absent"
     if verdict == "absent":
@@ -335,7 +341,7 @@ def judge(graph: GraphText, wanted: WantedChoice) -> Verdict:
 
 
 def may_hold_loosely(graph: GraphText, wanted: WantedChoice) -> bool:
-    """Whether anything in a graph is called after the op, or its tensors have all the sizes."""
+    """Return whether a graph has a name like the op's, or tensors of all the sizes."""
     names = {name.strip("_") for name in wanted.names if len(name.strip("_")) > 2}
     called = [call.name for calls in (*graph.graphs, graph.externs) for call in calls]
     if any(name in text for text in called for name in names):
@@ -370,12 +376,12 @@ def _judge(
 
 
 def _with_options(graph: GraphText, options: Options) -> GraphText:
-    """The graph without convolutions that have other options than these."""
+    """Return the graph without convolutions that have other options."""
     if not options:
         return graph
 
     def left(calls: tuple[GraphCall, ...]) -> tuple[GraphCall, ...]:
-        return tuple(call for call in calls if agree(call.options, options))
+        return tuple(call for call in calls if options_agree(call.options, options))
 
     return replace(graph, graphs=tuple(map(left, graph.graphs)), externs=left(graph.externs))
 
@@ -383,7 +389,7 @@ def _with_options(graph: GraphText, options: Options) -> GraphText:
 def _by_extern(
     graph: GraphText, wanted: WantedChoice, form: OpForm, specs: tuple[TensorSpec, ...]
 ) -> Iterator[Verdict]:
-    """The verdict of each library call that serves the op."""
+    """Yield the verdict of each library call of the op."""
     right = "" if kind_of(wanted.hash) else extern_name(wanted.hash).partition(".")[0]
     names, required = wanted.externs, form.read(specs)
     for call in graph.externs:
@@ -398,18 +404,18 @@ def _linked(
     alike: Collection[str],
     called: int,
 ) -> Iterator[tuple[WrapperKernel, bool]]:
-    """The kernels that name one of `nodes`, and whether it is sure that they compute it.
+    """Yield the kernels that name one of `nodes`, and whether they certainly compute it.
 
-    A kernel also names the products of which it does no more than what stands behind them: a bias
-    that Inductor peeled off a convolution has that one's name, wherever it is fused. So a kernel of
-    several products, which are those `alike`, serves none of `nodes` where `called` library calls
-    serve them all, or where it is not called with such tensors.
+    A kernel also names products of which it only computes the epilogue: a fused bias that Inductor
+    split off a convolution names that convolution. So a kernel that names several products, those
+    in `alike`, computes none of `nodes` if `called` library calls compute them all, or if its calls
+    have no such tensors.
     """
     names = {call.node for call in nodes}
     for kernel in graph.templates:
         if not kernel.nodes & names:
             continue
-        if not agree(convolution_of_constants(dict(kernel.config)), wanted.options):
+        if not options_agree(convolution_of_constants(dict(kernel.config)), wanted.options):
             continue
         sure = len(kernel.nodes.intersection(alike)) == 1
         if sure or (called < len(names) and launch_fits(kernel, wanted.specs)):
@@ -417,7 +423,7 @@ def _linked(
 
 
 def nodes_of(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[GraphCall]:
-    """The nodes of the printed graph that are the op with these inputs."""
+    """Return the nodes of the printed graph that are the op with these inputs."""
     layouts = _computed_layouts(graph)
     return [
         call
@@ -428,17 +434,17 @@ def nodes_of(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> l
 
 
 def _computed_layouts(graph: GraphText) -> set[DimLayout]:
-    return {layout_of(t.sizes, t.strides) for t in graph.tensors if t.computed}
+    return {merged_layout(t.sizes, t.strides) for t in graph.tensors if t.computed}
 
 
 def holds(
     graph: GraphText, wanted: WantedChoice, form: OpForm, specs: tuple[TensorSpec, ...]
 ) -> bool:
-    """Whether a printed graph has the op with these inputs, other than as an extern call."""
+    """Return whether a printed graph has the op with these inputs, other than as an extern call."""
     if not any(call.operands for calls in graph.graphs for call in calls):
         return _may_hold_untyped(graph, wanted)
-    # The wrapper tells the strides of extern calls exactly. Where each node with these sizes
-    # became one, and none had our strides, the key is another's.
+    # The wrapper has the exact strides of extern calls. If each node with these sizes became
+    # one, and none had our strides, the key is another op's.
     required = form.read(specs)
     called = sum(
         call.name in wanted.externs and serves(call.operands, required, True)
@@ -452,12 +458,13 @@ def holds(
 
 
 def _may_hold_untyped(graph: GraphText, wanted: WantedChoice) -> bool:
-    """For a text without the printed graph, like an AOTInductor package: is a template kernel
-    named after the op, and do tensors of all the sizes occur, their dimensions in any order?"""
+    """Return whether a text without the printed graph, such as an AOTInductor package, may contain
+    the op: a template kernel is named after it, and tensors of all the sizes occur, with dimensions
+    in any order."""
     shapes = {tuple(sorted(size or 0 for size in tensor.sizes)) for tensor in graph.tensors}
     names = {name.strip("_") for name in wanted.names}
     kernels = [kernel for kernel in graph.templates if any(name in kernel.name for name in names)]
-    # A constant weight is packed into blocks of other sizes, but a C++ kernel has its K and N.
+    # A constant weight is packed into other sizes, but a C++ kernel has its K and N.
     weights = {
         tuple(sorted(map(int, sizes)))
         for config in (dict(kernel.config) for kernel in kernels if kernel.kind == "cpp")
@@ -472,7 +479,7 @@ def _may_hold_untyped(graph: GraphText, wanted: WantedChoice) -> bool:
 def _by_elimination(
     graph: GraphText, wanted: WantedChoice, specs: tuple[TensorSpec, ...]
 ) -> Verdict:
-    """No library call and no kernel that names its nodes serves the op: which kernels are left?"""
+    """Return the verdict of the remaining kernels, when no call or named kernel is the op."""
     left = [kernel for kernel in graph.templates if not kernel.nodes]
     left = [kernel for kernel in left if launch_fits(kernel, specs)] or left
     if not left:
@@ -482,7 +489,7 @@ def _by_elimination(
 
 
 def _of_kernel(kernel: WrapperKernel, wanted: WantedChoice, sure: bool = True) -> Verdict:
-    """Whether a kernel that serves the op is the wanted choice; `sure` if it does serve it."""
+    """Return whether a kernel is the wanted choice; `sure` if it certainly computes the op."""
     verdict = _choice_of_kernel(kernel, wanted)
     return verdict if sure or verdict == "same" else "unknown"
 
@@ -505,9 +512,9 @@ def _choice_of_kernel(kernel: WrapperKernel, wanted: WantedChoice) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class GraphUse:
-    """What of an (op, inputs) a graph holds: how often, the template kernels that compute it, and
-    which of the wrapper's extern calls, counted from 0. `hash` is the choice, where that is told.
-    """
+    """The occurrences of an (op, inputs) in a graph: their number, the template kernels that
+    compute it, and the indices of its extern calls in the wrapper. `hash` is the choice, if
+    identified."""
 
     count: int
     kernels: frozenset[str]
@@ -516,7 +523,7 @@ class GraphUse:
 
 
 class GraphUses:
-    """Asks one text, which is read once."""
+    """Answers queries about one text, which is parsed once."""
 
     def __init__(self, graph: GraphText) -> None:
         self._graph = graph
@@ -527,7 +534,7 @@ class GraphUses:
         self._open = any(None in sizes for sizes in self._sizes)
 
     def held(self, op: str, inputs: str) -> GraphUse | None:
-        """None if the graph does not hold it, or does not tell."""
+        """Return the op's occurrences; None if the graph has none, or the text is ambiguous."""
         form = form_of(op)
         if self._names.isdisjoint((*form.nodes, *form.externs)):
             return None
@@ -535,8 +542,8 @@ class GraphUses:
             specs = parse_inputs_key(inputs).specs
         except InputsKeyInvalid:
             return None
-        known = self._open or any(spec.sizes in self._sizes for spec in specs)
-        return self._held(form, specs, WantedChoice(op, inputs, "")) if specs and known else None
+        occurs = self._open or any(spec.sizes in self._sizes for spec in specs)
+        return self._held(form, specs, WantedChoice(op, inputs, "")) if specs and occurs else None
 
     def _held(
         self, form: OpForm, specs: tuple[TensorSpec, ...], wanted: WantedChoice
@@ -552,13 +559,13 @@ class GraphUses:
         computed = {node for kernel in kernels for node in kernel.nodes & nodes}
         count = len(externs) + len(computed)
         if not count and holds(graph, wanted, form, specs):
-            count = len(nodes)  # by a kernel that does not say which nodes it computes
+            count = len(nodes)  # a kernel that does not name its nodes computes them
         if not count:
             return None
         return GraphUse(count, frozenset(kernel.name for kernel in kernels), externs)
 
     def chosen(self, held: GraphUse, wanted: Sequence[WantedChoice]) -> GraphUse:
-        """With the choice that is called, if the text tells just one of those that are `wanted`."""
+        """Add the called choice, if the text identifies exactly one of `wanted`."""
         names = {self._graph.externs[at].name for at in held.externs}
         if names and not held.kernels:
             fits = [w.hash for w in wanted if not kind_of(w.hash) and _extern(w.hash) in names]

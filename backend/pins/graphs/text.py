@@ -1,13 +1,13 @@
-"""What the text of one compiled graph says: its wrappers, its printed graphs, its calls.
+"""Parses the text of one compiled graph: its wrappers, its printed graphs, its calls.
 
-An entry is a pickle, which is never loaded. In it stand, as plain text,
+An entry is a pickle, which is never loaded. It contains, as plain text,
 - the generated wrapper, in Python (`def call(...)`) or in C++ (`cpp_wrapper`), with each extern
-  kernel call and its operands, the source of each kernel, and what it is called with,
-- the graph that was compiled, whose every value has its dtype, sizes, strides and device,
-- above a Triton kernel, a comment that names the nodes of that graph which it computes,
-- before each call of a kernel of ours, a comment that says which choice it is, for what.
-A template's kernel is called with whatever its packing and fusing left of the operands, so the
-graph is what tells the inputs of an op, and the wrapper which kernel serves it.
+  kernel call and its operands, the source of each kernel, and its arguments,
+- the compiled graph, each value with its dtype, sizes, strides and device,
+- above a Triton kernel, a comment that names the nodes of the graph that it computes,
+- before each call of a kernel of ours, a comment that names the choice and its problem.
+A template's kernel is called with operands changed by packing and fusing, so the printed graph
+shows the inputs of an op, and the wrapper the kernel.
 
 A wrapper in Python has
 
@@ -32,23 +32,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from backend.model.options import Options, of_text, text_of
+from backend.model.options import Options, options_of_text, text_of_options
 from backend.pins.graphs.parts import (
     HEADER,
     Dim,
     GraphCall,
     GraphTensor,
     Hints,
-    Known,
+    NamedTensors,
     WrapperKernel,
+    code_lines,
     dims,
     fragment_nodes,
     graph_calls,
     graph_inputs,
     kernel_config,
-    lines,
-    options_of,
+    options_of_call,
     printed_graphs,
+    sections,
     split_arguments,
 )
 
@@ -56,24 +57,22 @@ Dims = tuple[Dim, ...]
 
 
 class Wrapper(ABC):
-    """One generated module: its extern calls, tensors and template kernels, read line by line.
-
-    `known` are the tensors that the lines read so far have named.
-    """
+    """A generated module: its extern calls, tensors and template kernels, read line by line.
+    `tensors_by_name` are the tensors that the lines read so far have named."""
 
     call: re.Pattern[str]
-    """A line that may call a kernel of a template."""
+    """A line that may call a template's kernel."""
     sized: re.Pattern[str]
     """The check of an input's sizes and strides."""
 
     def __init__(self, text: str, inputs: Mapping[str, GraphTensor], hints: Hints) -> None:
         self.hints = hints
-        self.known: Known = {**inputs, **self.made_inputs(text)}
+        self.tensors_by_name: NamedTensors = {**inputs, **self.benchmark_inputs(text)}
         self.externs: list[GraphCall] = []
-        self.tensors: set[GraphTensor] = set(self.known.values())
+        self.tensors: set[GraphTensor] = set(self.tensors_by_name.values())
         kernels = {kernel.name: kernel for kernel in self.kernels(text)}
         launches: dict[str, list[tuple[GraphTensor, ...]]] = {name: [] for name in kernels}
-        for line in lines(text):
+        for line in code_lines(text):
             self._learn(line)
             launch = self.call.match(line)
             if launch is not None and launch[1] in kernels:
@@ -86,42 +85,41 @@ class Wrapper(ABC):
         learned = self.learned(line)
         if learned is not None:
             name, operand = learned
-            self.known[name] = operand
+            self.tensors_by_name[name] = operand
             self.tensors.add(operand)
         call = self.extern_call(line)
         if call is not None:
             self.externs.append(call)
             self.tensors.update(call.operands)
 
-    def made_inputs(self, text: str) -> Known:
-        """The inputs that the module's own benchmark makes."""
+    def benchmark_inputs(self, text: str) -> NamedTensors:
+        """Return the inputs that the module's own benchmark creates."""
         return {}
 
     @abstractmethod
     def kernels(self, text: str) -> Iterable[WrapperKernel]:
-        """Each kernel that looks like the template of a GEMM, a convolution or an attention."""
+        """Return each kernel that looks like a template of a GEMM, convolution or attention."""
 
     @abstractmethod
     def learned(self, line: str) -> tuple[str, GraphTensor] | None:
-        """What a line says of a buffer: its making, its check, or that it is another by a new
-        name."""
+        """Return the buffer that a line creates, checks or renames."""
 
     @abstractmethod
     def extern_call(self, line: str) -> GraphCall | None:
-        """The call of a library kernel."""
+        """Return the call of a library kernel."""
 
     @abstractmethod
     def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
-        """The operands of a template's kernel, of which the arguments begin at `at`."""
+        """Return the operands of a template's kernel whose arguments begin at `at`."""
 
     def checked(self, line: str) -> tuple[str, GraphTensor] | None:
-        """What a check of an input says."""
+        """Return the input that a line checks."""
         match = self.sized.search(line)
         return match and (match[1], self.viewed(match[1], self.dims(match[2]), self.dims(match[3])))
 
     def viewed(self, name: str, sizes: Dims, strides: Dims) -> GraphTensor:
-        """The tensor `name` with other sizes and strides."""
-        base = self.known.get(name)
+        """Return the tensor `name` with other sizes and strides."""
+        base = self.tensors_by_name.get(name)
         dtype, device = (base.dtype, base.device) if base else (None, None)
         return GraphTensor(sizes, strides, dtype, device)
 
@@ -151,24 +149,24 @@ _EXTERN = re.compile(
 )
 _KERNEL = re.compile(r"^(\w{1,200}) = async_compile\.(\w{1,80})\(", re.MULTILINE)
 _MICRO_GEMM = re.compile(r"micro_gemm|_mm\(X, W, Y")
-_GEMM_ONLY = {"cuda", "rocm", "cutlass", "ck", "cutedsl", "nv_universal_gemm"}
-"""Compilers that Inductor uses for templates alone."""
+_GEMM_ONLY = {"cuda", "rocm", "cutlass", "ck", "cutedsl", "nv_universal_gemm", "flydsl"}
+"""Compilers that Inductor uses only for templates."""
 
 
 class PythonWrapper(Wrapper):
     call = re.compile(r"[ \t]{1,200}(\w{1,200})(?:\.run)?\(")
     sized = _ASSERT
 
-    def made_inputs(self, text: str) -> Known:
-        return {m[1]: self._made(m[2], m[3], m[5], m[4]) for m in _RAND.finditer(text)}
+    def benchmark_inputs(self, text: str) -> NamedTensors:
+        return {m[1]: self._empty_tensor(m[2], m[3], m[5], m[4]) for m in _RAND.finditer(text)}
 
-    def _made(self, sizes: str, strides: str, dtype: str, device: str) -> GraphTensor:
+    def _empty_tensor(self, sizes: str, strides: str, dtype: str, device: str) -> GraphTensor:
         return GraphTensor(self.dims(sizes), self.dims(strides), f"torch.{dtype}", device)
 
     def learned(self, line: str) -> tuple[str, GraphTensor] | None:
         if match := _EMPTY.search(line):
             name, device, sizes, strides, dtype = match.groups()
-            return name, replace(self._made(sizes, strides, dtype, device), computed=True)
+            return name, replace(self._empty_tensor(sizes, strides, dtype, device), computed=True)
         if checked := self.checked(line):
             return checked
         if match := _ALIAS.match(line):
@@ -182,7 +180,7 @@ class PythonWrapper(Wrapper):
         if match is None:
             return None
         arguments = line[match.end() : -1]
-        options = options_of(match[1], arguments)
+        options = options_of_call(match[1], arguments)
         return GraphCall(match[1], tuple(self._operands(arguments)), options=options)
 
     def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
@@ -200,28 +198,26 @@ class PythonWrapper(Wrapper):
     def _operand(self, text: str) -> GraphTensor | None:
         match = _VIEW.fullmatch(text)
         if match is None:
-            return self.known.get(text)
+            return self.tensors_by_name.get(text)
         return self.viewed(match[1], self.dims(match[2]), self.dims(match[3]))
 
     def kernels(self, text: str) -> Iterator[WrapperKernel]:
-        made = list(_KERNEL.finditer(text))
-        starts = [match.start() for match in made]
-        last = 0
-        for match, end in zip(made, [*starts[1:], len(text)], strict=False):
-            before, last = text[last : match.start()], match.start()
-            body, compiler = text[match.start() : end], match[2]
+        before = 0
+        for match, end in sections(_KERNEL, text):
+            start, compiler = match.start(), match[2]
+            comments, body, before = text[before:start], text[start:end], start
             if "triton_tem" in match[1] or compiler in _GEMM_ONLY or _MICRO_GEMM.search(body):
                 kind = "cpp" if "cpp" in compiler else compiler
                 config = kernel_config(body, kind)
-                yield WrapperKernel(match[1], kind, config, fragment_nodes(before))
+                yield WrapperKernel(match[1], kind, config, fragment_nodes(comments))
 
 
 def python_hints(text: str) -> dict[str, int]:
-    """The value of each symbol, where an input is checked against it and made for a benchmark."""
-    made = {m[1]: m[2].split(",") for m in _RAND.finditer(text)}
+    """Return the value of each symbol whose input is checked and created for a benchmark."""
+    inputs = {m[1]: m[2].split(",") for m in _RAND.finditer(text)}
     hints: dict[str, int] = {}
     for match in _ASSERT.finditer(text):
-        for symbol, value in zip(match[2].split(","), made.get(match[1], ()), strict=False):
+        for symbol, value in zip(match[2].split(","), inputs.get(match[1], ()), strict=False):
             symbol, value = symbol.strip(), value.strip()
             if symbol.isidentifier() and value.isascii() and value.isdigit() and len(value) < 20:
                 hints[symbol] = int(value)
@@ -231,7 +227,7 @@ def python_hints(text: str) -> dict[str, int]:
 # C++
 
 ENTRIES = ("inductor_entry_impl(", "AOTInductorModel::run_impl(")
-"""The function that a C++ wrapper is for: of `cpp_wrapper`, of AOTInductor."""
+"""The entry functions of C++ wrappers: of `cpp_wrapper`, of AOTInductor."""
 
 _BRACES = r"\{([^{}()\n]{0,400})\}"
 _ARRAY = re.compile(rf"\bint64_t (\w{{1,100}})\[\] = {_BRACES};")
@@ -251,7 +247,7 @@ _CPP_KERNEL = re.compile(r"\b(cpp_\w{1,180}?)_(?:kernel_)?micro_gemm")
 _TRITON_KERNEL = re.compile(r"\b(triton_tem_\w{1,180})\b")
 _TRITON_SOURCE = re.compile(r"\bdef (triton_tem_\w{1,180})\(")
 _DECORATOR = 4000
-"""Characters before a Triton kernel in which its decorator says how it is launched."""
+"""Characters before a Triton kernel that contain its decorator with the launch parameters."""
 _NAME = re.compile(r"\b[A-Za-z_]\w{0,200}\b")
 _HINT = re.compile(r"reader\.symint\((\d{1,18})(?:, expr='(\w{1,60})')?\)(?:  # (\w{1,200}))?")
 _SYMBOL = re.compile(r"\b(s\d{1,10}) = (\w{1,200})\b")
@@ -259,12 +255,12 @@ _ALIASES = {
     "_weight_int4pack_mm_cpu_tensor": "int4mm_packed_weight_cpu",
     "_linear_pointwise_binary": "_linear_pointwise",
 }
-"""What the shim calls otherwise than the Python wrapper."""
+"""The shim's names that differ from the Python wrapper's."""
 _LIBRARIES = ("mkldnn_", "mkl_", "quantized_", "onednn_")
 
 
 def is_cpp(text: str) -> bool:
-    """Whether there is a C++ wrapper in `text`."""
+    """Return whether `text` contains a C++ wrapper."""
     return any(entry in text for entry in ENTRIES)
 
 
@@ -287,7 +283,7 @@ class CppWrapper(Wrapper):
             return checked
         if match := _ALIAS_CPP.match(line):
             moved = _MOVE.search(match[2])
-            operand = self.known.get(moved[1]) if moved else self._view(match[2])
+            operand = self.tensors_by_name.get(moved[1]) if moved else self._view(match[2])
             return None if operand is None else (match[1], operand)
         return None
 
@@ -309,12 +305,15 @@ class CppWrapper(Wrapper):
         return [operands] if operands else []
 
     def _operands(self, arguments: str) -> Iterator[GraphTensor]:
-        """The tensors among arguments that stand up to the end of a line."""
+        """Yield the tensors among arguments that extend to the end of a line."""
         for argument in split_arguments(arguments):
             operand = self._view(argument)
             if operand is None:
                 names = _NAME.findall(argument[:400])
-                operand = next((self.known[name] for name in names if name in self.known), None)
+                operand = next(
+                    (self.tensors_by_name[name] for name in names if name in self.tensors_by_name),
+                    None,
+                )
             if operand is not None:
                 yield operand
 
@@ -331,11 +330,10 @@ class CppWrapper(Wrapper):
         starts = [*firsts.values(), len(text)]
         for name, start, end in zip(firsts, starts, starts[1:], strict=False):
             yield WrapperKernel(name, "cpp", kernel_config(text[start:end], "cpp"))
-        # The source of a Triton kernel stands where the wrapper compiles it, else as a comment.
-        made = list(_TRITON_SOURCE.finditer(text))
+        # The source of a Triton kernel is where the wrapper compiles it, else in a comment.
         last = 0
         triton: dict[str, WrapperKernel] = {}
-        for match, end in zip(made, [*(m.start() for m in made[1:]), len(text)], strict=False):
+        for match, end in sections(_TRITON_SOURCE, text):
             before, last = text[last : match.start()], match.end()
             body = before[-_DECORATOR:] + text[match.start() : end].partition("\ndef call")[0]
             config = kernel_config(body, "triton")
@@ -345,7 +343,7 @@ class CppWrapper(Wrapper):
 
 
 def printed_hints(text: str) -> dict[str, int]:
-    """The value of each symbol, as the reproducer that an entry holds makes it."""
+    """Return the value of each symbol in the entry's reproducer."""
     named: dict[str, int] = {}
     hints: dict[str, int] = {}
     for value, symbol, parameter in _HINT.findall(text):
@@ -361,7 +359,7 @@ def printed_hints(text: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class OwnChoice:
-    """A call of a kernel of our templates: the choice that won the tuning of (op, inputs), of a
+    """A call of a kernel of our templates: the choice that won the tuning of (op, inputs), for a
     convolution with these options."""
 
     op: str
@@ -370,9 +368,9 @@ class OwnChoice:
     options: Options = ()
 
     def text(self) -> str:
-        """What a comment in the wrapper says of it."""
-        given = f" with {text_of(self.options)}" if self.options else ""
-        return f"rocm-tui choice {self.hash}{given} for {self.op} {self.inputs}"
+        """The comment for it in the wrapper."""
+        options = f" with {text_of_options(self.options)}" if self.options else ""
+        return f"rocm-tui choice {self.hash}{options} for {self.op} {self.inputs}"
 
 
 _OWN_CHOICE = re.compile(
@@ -387,10 +385,9 @@ class GraphText:
     """One entry. `graphs` has the ops of each printed graph; `externs` the calls of the wrapper.
 
     `is_compiled` is False for an entry without generated code. `tensors` are the inputs and buffers
-    that the wrapper names. `tuned` says whether it was compiled with autotuning on; None
-    where the entry does not say. `any_size` is the same text with each symbol left open, where
-    its symbols were known by the values for which they were tuned. `devices` are the indices of
-    the GPUs that it launches kernels on.
+    that the wrapper names. `tuned` is whether it was compiled with autotuning on; None if unknown.
+    `any_size` is the same text with open symbols, if the tuned values of its symbols were known.
+    `devices` are the indices of the GPUs that it launches kernels on.
     """
 
     is_compiled: bool
@@ -408,6 +405,8 @@ _DEVICE = re.compile(
     r"\b_DeviceGuard\((\d{1,4})\)|Guard device_guard\((\d{1,4})\)"
     r"|\bDeviceProperties\(type='\w{1,20}', index=(\d{1,4}), "
 )
+_PYTHON = re.compile(r"AsyncCompile\(\)\n")
+_REPRODUCER = re.compile(r"^def load_args\(reader\):\n", re.MULTILINE)
 _CALL = re.compile(r"^[ \t]{0,200}def call\(", re.MULTILINE)
 _TUNED = re.compile(
     r"(?:inductor_config\[|_inductor\.config\.)max_autotune(?:_gemm)?\]?\s{0,20}[:=] True"
@@ -418,8 +417,8 @@ _SETTINGS = re.compile(
 
 
 def read_graph_text(data: bytes) -> GraphText:
-    """What `data`, the content of an entry, says. Never raises: unknown text says nothing."""
-    text = data.decode("latin-1")  # every byte is a character; all that we match is ASCII
+    """Parse `data`, the content of an entry. Never raises: unknown text is ignored."""
+    text = data.decode("latin-1")  # every byte becomes a character; all patterns are ASCII
     python, cpp = list(_python_wrappers(text)), list(_cpp_wrappers(text))
     parts = printed_graphs(text)
     hints = printed_hints("".join([*_reproducers(text), *python, *cpp]))
@@ -437,10 +436,10 @@ def _read(
     hints: Hints,
     any_size: GraphText | None,
 ) -> GraphText:
-    inputs: Known = {}
+    inputs: NamedTensors = {}
     for part in parts:
         for name, operand in graph_inputs(part, hints).items():
-            inputs.setdefault(name, operand)  # inner graphs, printed later, use the names again
+            inputs.setdefault(name, operand)  # inner graphs, printed later, reuse the names
     wrappers: list[Wrapper] = [PythonWrapper(wrapper, inputs, hints) for wrapper in python]
     wrappers += [CppWrapper(wrapper, inputs, hints) for wrapper in cpp]
     return GraphText(
@@ -451,24 +450,23 @@ def _read(
         templates=tuple(kernel for wrapper in wrappers for kernel in wrapper.templates),
         tuned=_tuned(text),
         own=frozenset(
-            OwnChoice(op, given, choice, of_text(options))
+            OwnChoice(op, inputs_key, choice, options_of_text(options))
             for source in (*python, *cpp)
-            for choice, options, op, given in _OWN_CHOICE.findall(source)
+            for choice, options, op, inputs_key in _OWN_CHOICE.findall(source)
         ),
         any_size=any_size,
         devices=frozenset(
-            int(next(filter(None, found)))
+            int(next(filter(None, groups)))
             for source in (*python, *cpp)
-            for found in _DEVICE.findall(source)
+            for groups in _DEVICE.findall(source)
         ),
     )
 
 
 def _python_wrappers(text: str) -> Iterator[str]:
-    """Each generated Python module, from its imports to its end."""
-    starts = [m.start() for m in re.finditer(r"AsyncCompile\(\)\n", text)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
-        part = text[start:end]
+    """Yield each generated Python module, from its imports to its end."""
+    for match, end in sections(_PYTHON, text):
+        part = text[match.start() : end]
         if _CALL.search(part):
             graph = HEADER.search(part)
             part = part[: graph.start()] if graph else part
@@ -476,7 +474,7 @@ def _python_wrappers(text: str) -> Iterator[str]:
 
 
 def _cpp_wrappers(text: str) -> Iterator[str]:
-    """Each generated C++ module: in an entry it is a text of Python, alone it is a whole file."""
+    """Yield each generated C++ module: Python text in an entry, or a whole file alone."""
     parts = text.split("cpp_wrapper_src = (\n")[1:]
     if not parts and text.lstrip().startswith("#include"):
         parts = [text]
@@ -489,14 +487,14 @@ def _cpp_wrappers(text: str) -> Iterator[str]:
 
 
 def _reproducers(text: str) -> Iterator[str]:
-    """What makes the arguments in each reproducer."""
-    starts = [m.end() for m in re.finditer(r"^def load_args\(reader\):\n", text, re.MULTILINE)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
+    """Yield the code that creates the arguments in each reproducer."""
+    for match, end in sections(_REPRODUCER, text):
+        start = match.end()
         yield text[start : min(end, start + 200_000)].partition("\nload_args._version")[0]
 
 
 def _tuned(text: str) -> bool | None:
-    # The reproducer names what differs from the default, and the environment that sets a default.
+    # The reproducer has non-default settings, and the environment that sets a default.
     if "TORCHINDUCTOR_MAX_AUTOTUNE" in text or _TUNED.search(text):
         return True
     return False if _SETTINGS.search(text) else None

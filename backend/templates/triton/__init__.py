@@ -1,1 +1,1 @@
-"""Triton templates with AMD's knobs. Nothing here imports torch; Triton only where it compiles."""
+"""Triton templates with AMD's knobs. Nothing here imports torch; Triton only for compiling."""

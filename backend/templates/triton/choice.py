@@ -1,12 +1,12 @@
-"""A candidate in Triton: its config, its kernels, the module that they make up, its hash, and its
+"""A candidate in Triton: its config, its kernels, the module that contains them, its hash, and its
 code objects.
 
 A kernel is rendered from Jinja text that calls the hooks of `kernel`.
 
-Code objects for an AMD arch are made on any machine: Triton brings its own LLVM. `main` does it in
-a process of its own, since LLVM ends the one that it fails in. It reads a pickled (choice, folder)
-from stdin, which only its parent writes, says on stdout why a choice cannot be compiled, and ends
-with status 1; with 0 it says `FOUND` where Triton's cache had all.
+Code objects for an AMD arch can be compiled on any machine: Triton brings its own LLVM. `main` does
+so in its own process, since a failing LLVM ends its process. It reads a pickled (choice, folder)
+from stdin, which only its parent writes, prints on stdout why a choice cannot be compiled, and
+exits with status 1; with 0 it prints `FOUND` if Triton's cache had everything.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import hashlib
 import math
 import os
 import pickle
+import resource
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,12 +49,12 @@ from backend.toolchain.target import Target
 
 @dataclass(frozen=True, slots=True, order=True)
 class TritonGemmConfig:
-    """Block sizes are in elements, `group_m` in rows of blocks.
+    """A config; block sizes are in elements, `group_m` in rows of blocks.
 
     `matrix_instr_nonkdim` is the side of the matrix-core tile (0: Triton decides), `waves_per_eu` a
-    hint for how many waves a SIMD shall hold (0: none), `kpack` how many k-vectors one LDS read
-    brings. `xcds` is over how many dies the programs are dealt out by the hardware (1: no remap).
-    `split_k` programs share one output block; a second kernel adds what they found.
+    hint for how many waves a SIMD should hold (0: none), `kpack` how many k-vectors one LDS read
+    brings. `xcds` is the number of dies over which the hardware distributes programs (1: no remap).
+    `split_k` programs share one output block; a second kernel adds their sums.
     """
 
     block_m: int
@@ -89,7 +90,7 @@ class TritonGemmConfig:
             raise ConfigError(f"waves_per_eu is {self.waves_per_eu}: 0 or more")
 
     def options(self, arch: str) -> dict[str, int]:
-        """What Triton compiles and launches with; AMD's knobs only where it knows them."""
+        """Return Triton's compile and launch options; AMD's knobs only if Triton knows them."""
         common = {"num_warps": self.num_warps, "num_stages": self.num_stages}
         if not arch.startswith("gfx"):
             return common
@@ -100,7 +101,7 @@ class TritonGemmConfig:
         }
 
     def defines(self) -> dict[str, int]:
-        """The compile-time constants of the kernel's text."""
+        """Return the compile-time constants of the kernel's text."""
         return {
             "BLOCK_M": self.block_m,
             "BLOCK_N": self.block_n,
@@ -120,7 +121,7 @@ _FOLDER = Path(__file__).parent
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """A name that the template does not know is an error, never an empty text."""
+    """Return Jinja's environment, in which an unknown name is an error, never an empty text."""
     return jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         loader=jinja2.FileSystemLoader(_FOLDER),
@@ -130,9 +131,9 @@ def _environment() -> jinja2.Environment:
 
 @dataclass(frozen=True, slots=True)
 class RenderedKernel:
-    """A jitted function as text, and what one needs to start it.
+    """A jitted function as text, and its launch parameters.
 
-    `programs` is how many programs the one-dimensional grid has; `options` are Triton's launch
+    `programs` is the number of programs of the one-dimensional grid; `options` are Triton's launch
     options; `sizes` are the symbols behind the arguments of kind `size`, in order.
     """
 
@@ -145,7 +146,7 @@ class RenderedKernel:
 
 
 class TritonTemplate:
-    """One Jinja source by its name, rendered for many kernels."""
+    """A Jinja source by its name, rendered for many kernels."""
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
@@ -153,14 +154,12 @@ class TritonTemplate:
 
     @classmethod
     def from_file(cls, name: str) -> TritonTemplate:
-        """The template in `<name>.triton.jinja` beside this file."""
+        """Return the template in `<name>.triton.jinja` beside this file."""
         return cls(name, (_FOLDER / f"{name}.triton.jinja").read_text())
 
     def render(self, kernel: TritonTemplateKernel, **variables: Any) -> PartialRender:
-        """The text with its late hooks open, for a caller that still has something to fuse.
-
-        Raises HookError for a name that neither the kernel nor `variables` give.
-        """
+        """Render the text with its late hooks open, for a caller that will fuse more. Raises
+        HookError for a name that neither the kernel nor `variables` give."""
         try:
             return kernel.render(self._template, **variables)
         except jinja2.UndefinedError as error:
@@ -182,15 +181,14 @@ class TritonTemplate:
 
 @dataclass(frozen=True, slots=True)
 class TritonChoice:
-    """`source` is a Python module that needs only Triton. Its one entry is
+    """A choice. `source` is a Python module that needs only Triton. Its only entry is
 
         launch(*inputs, *extras, *outputs[, workspace], *sizes)
 
     with tensors by their first element, in the order of `inputs`, `extras` and `outputs`, which are
     operands' names, and integers for `sizes`. It starts `kernels` on the current stream and does
-    not wait. Where `workspace` is not None it takes a tensor of its dtype and of that many
-    elements, whose content is arbitrary before and after. `limits` are sizes with the most that
-    each may be.
+    not wait. If `workspace` is not None it takes a tensor of its dtype and of that many elements,
+    whose content is arbitrary before and after. `limits` are sizes with the maximum of each.
     """
 
     name: str
@@ -209,7 +207,7 @@ class TritonChoice:
 
     @property
     def workspace_bytes(self) -> sympy.Expr:
-        """An expression of `sizes`; 0 where none is needed."""
+        """The workspace bytes, an expression of `sizes`; 0 if none is needed."""
         if self.workspace is None:
             return sympy.Integer(0)
         elements = math.prod(map(sympy.sympify, self.workspace.sizes), start=sympy.Integer(1))
@@ -222,12 +220,12 @@ class TritonChoice:
 
     @property
     def grid(self) -> tuple[sympy.Expr, int, int]:
-        """Of the first kernel, in programs."""
+        """The grid of the first kernel, in programs."""
         return self.kernels[0].programs, 1, 1
 
     @property
     def meta(self) -> dict[str, str]:
-        """Every setting that tells this choice from its rivals, by the name that people know."""
+        """Every setting that distinguishes this choice from its rivals, by its usual name."""
         options = {name: str(value) for name, value in self.config.options(self.arch).items()}
         defines = {name: str(value) for name, value in self.config.defines().items()}
         return dict(sorted((dict(self.constants) | defines | options).items()))
@@ -239,7 +237,7 @@ class TritonChoice:
 
     @property
     def info(self) -> dict[str, str | int]:
-        """What is logged of a Triton choice, under the keys that Inductor uses."""
+        """The logged properties of a Triton choice, under Inductor's keys."""
         config = self.config
         return {
             "backend": "Triton",
@@ -252,7 +250,7 @@ class TritonChoice:
 
     @property
     def hash(self) -> str:
-        """The same in every process and on every machine of one arch; changes with the source."""
+        """A hash that is the same on every machine of one arch; changes with the source."""
         text = "\n".join((self.op, self.arch, self.description, self.source))
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
@@ -260,10 +258,10 @@ class TritonChoice:
 def module_text(
     kernels: tuple[RenderedKernel, ...], parameters: dict[tuple[str, str], str]
 ) -> tuple[str, tuple[sympy.Symbol, ...]]:
-    """The module of a choice, and the symbols that `launch` takes after the tensors.
+    """Return the module of a choice, and the symbols that `launch` takes after the tensors.
 
-    `parameters` says under which name `launch` gets what an argument's (kind, source) means; a name
-    that comes twice is one parameter.
+    `parameters` maps an argument's (kind, source) to the name of `launch`'s parameter; equal names
+    are one parameter.
     """
     used = [s for k in kernels for s in (*k.sizes, *symbols(k.programs))]
     sizes = {symbol: f"ks{at}" for at, symbol in enumerate(dict.fromkeys(used))}
@@ -290,10 +288,8 @@ def module_text(
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """One compiled kernel. `lds` is bytes a program; the file's own note does not tell it.
-
-    `hsaco` is what a GPU loads, `amdgcn` its assembly; `options` are those that Triton took.
-    """
+    """A compiled kernel. `lds` is bytes per program, which the file's own note lacks. `hsaco` is
+    the binary for the GPU, `amdgcn` its assembly; `options` are the ones that Triton used."""
 
     kernel: str
     arch: str
@@ -305,14 +301,14 @@ class CodeObject:
 
 
 def write_module(choice: TritonChoice, folder: Path) -> Path:
-    """The choice's module as a file that is named by its hash; written at once or not at all."""
+    """Write the choice's module to a file named by its hash; atomic."""
     return write_source(choice.hash.replace("-", "_"), choice.source, folder)
 
 
 def compile_choice(choice: TritonChoice, folder: Path) -> tuple[CodeObject, ...]:
-    """Compile every kernel of a choice for its arch. No GPU takes part.
+    """Compile every kernel of a choice for its arch, without a GPU.
 
-    Pointers are taken to be aligned to 16 bytes, as a launch finds those of fresh tensors. Raises
+    Pointers are assumed aligned to 16 bytes, as a launch of fresh tensors detects. Raises
     TritonMissingError, TritonCompileError.
     """
     module = load_module(write_module(choice, folder), choice.source)
@@ -332,8 +328,8 @@ def _compile(choice: TritonChoice, kernel: RenderedKernel, function: Any) -> Cod
         attrs=_attributes(kernel.arguments),
     )
     try:
-        made = compiler.compile(source, target=target, options=dict(kernel.options))
-    # Triton has no root exception: what its passes raise is RuntimeError, AssertionError and more.
+        compiled = compiler.compile(source, target=target, options=dict(kernel.options))
+    # Triton has no root exception: its passes raise RuntimeError, AssertionError and more.
     except Exception as error:
         lines = str(error).strip().splitlines()
         cause = lines[-1] if lines else type(error).__name__
@@ -343,32 +339,39 @@ def _compile(choice: TritonChoice, kernel: RenderedKernel, function: Any) -> Cod
     return CodeObject(
         kernel=kernel.name,
         arch=choice.arch,
-        hsaco=made.asm["hsaco"],
-        amdgcn=made.asm["amdgcn"],
-        lds=made.metadata.shared,
-        threads=made.metadata.num_warps * made.metadata.warp_size,
-        options={name: getattr(made.metadata, name) for name in kernel.options},
+        hsaco=compiled.asm["hsaco"],
+        amdgcn=compiled.asm["amdgcn"],
+        lds=compiled.metadata.shared,
+        threads=compiled.metadata.num_warps * compiled.metadata.warp_size,
+        options={name: getattr(compiled.metadata, name) for name in kernel.options},
     )
 
 
 def _attributes(arguments: tuple[Argument, ...]) -> dict[tuple[int], list[list[object]]]:
-    """What a launch would tell Triton of its pointers: the alignment and, where offsets are 32 bits
-    wide, that 31 bits of bytes reach everything, which buffer instructions need."""
+    """Return the pointer attributes that a launch would detect: the alignment and, with 32-bit
+    offsets, that 31 bits of bytes reach everything, which buffer instructions need."""
     attributes: dict[tuple[int], list[list[object]]] = {}
     narrow = all(argument.triton_type != "i64" for argument in arguments)
     for at, argument in enumerate(arguments):
         if argument.triton_type.startswith("*"):
-            known: list[list[object]] = [["tt.divisibility", 16]]
-            attributes[at,] = [*known, ["tt.pointer_range", 32]] if narrow else known
+            aligned: list[list[object]] = [["tt.divisibility", 16]]
+            attributes[at,] = [*aligned, ["tt.pointer_range", 32]] if narrow else aligned
     return attributes
 
 
+COMPILE_SECONDS = 300
+"""Seconds of processor time; the slowest of these kernels take a few. Seconds of the clock would
+also count the wait for a processor, which is long at low priority on a busy machine."""
 FOUND = "found"
 
 
 def main() -> int:
     answer = os.dup(1)
-    os.dup2(2, 1)  # what Triton prints is not an answer
+    os.dup2(2, 1)  # keep Triton's output out of the answer
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    if most == resource.RLIM_INFINITY or most > COMPILE_SECONDS:
+        resource.setrlimit(resource.RLIMIT_CPU, (COMPILE_SECONDS, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     choice, folder = pickle.load(sys.stdin.buffer)
     hits = _hits()
     try:
@@ -382,9 +385,10 @@ def main() -> int:
 
 
 def _hits() -> list[bool]:
-    """Of each kernel that is compiled from now on, whether the cache had it, where this Triton
-    tells."""
+    """Return a list that gets, for each compiled kernel, whether the cache had it, if reported."""
     hits: list[bool] = []
     with contextlib.suppress(TritonMissingError):
-        triton("triton.knobs").compilation.listener = lambda **told: hits.append(told["cache_hit"])
+        triton("triton.knobs").compilation.listener = lambda **event: hits.append(
+            event["cache_hit"]
+        )
     return hits

@@ -33,9 +33,9 @@ class TritonGemm:
     """`out = epilogue(a @ b)`, in `acc` until the store, for any strides.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N). An `epilogue`
-    stores what it says, and `out` only if a store of it has that name. A factor with a prologue is
-    no tensor, but computed where it is loaded. The product of `second` is added, which are of the
-    types and sizes of a and b. Raises UnsupportedProblemError.
+    has its own stores, and `out` is stored only if one of them has that name. A factor with a
+    prologue is not a tensor, but computed while loading. The product of `second`, with the types
+    and sizes of a and b, is added. Raises UnsupportedProblemError.
     """
 
     a: Operand
@@ -53,9 +53,11 @@ class TritonGemm:
         if any(source.dtype.startswith("float8") for source in self.sources):
             raise UnsupportedProblemError("a factor computed from floats of 8 bits")
         tensors: list[Operand | Access] = [self.a, self.b, self.out, *accesses, *self.sources]
-        for one, other in zip((self.a, self.b), self.second or (), strict=False):
-            if (one.dtype, one.sizes) != (other.dtype, other.sizes):
-                raise UnsupportedProblemError(f"{other.name} is not as {one.name}")
+        for factor, other in zip((self.a, self.b), self.second or (), strict=False):
+            if (factor.dtype, factor.sizes) != (other.dtype, other.sizes):
+                raise UnsupportedProblemError(
+                    f"{other.name} differs from {factor.name} in type or size"
+                )
         for tensor in tensors:
             if tensor.dtype not in DTYPES:
                 raise UnsupportedProblemError(f"{tensor.name} is {tensor.dtype}")
@@ -67,18 +69,18 @@ class TritonGemm:
 
     @property
     def prologues(self) -> dict[str, Prologue]:
-        """By the name of the factor in the kernel."""
+        """The prologues by the name of the factor in the kernel."""
         named = zip("AB", (self.a_prologue, self.b_prologue), strict=True)
         return {name: prologue for name, prologue in named if prologue is not None}
 
     @property
     def sources(self) -> tuple[Operand, ...]:
-        """What factors are computed from."""
+        """The tensors from which factors are computed."""
         return tuple(x.operand for p in self.prologues.values() for x in p.sources)
 
     @property
     def factors(self) -> dict[str, Operand]:
-        """By their names in the kernel."""
+        """The factors by their names in the kernel."""
         return dict(zip("ABCD", (self.a, self.b, *(self.second or ())), strict=False))
 
     @property
@@ -109,8 +111,7 @@ class TritonGemm:
 
 
 def from_gemm(problem: GemmProblem) -> TritonGemm:
-    """The same problem with its bias and activation as an epilogue. Raises
-    UnsupportedProblemError."""
+    """Return it with an epilogue of bias and activation. Raises UnsupportedProblemError."""
     chain = ChainBuilder()
     value = chain.value(problem.acc)
     if problem.alpha != 1:
@@ -136,7 +137,7 @@ def from_gemm(problem: GemmProblem) -> TritonGemm:
 
 
 def _access(tensor: Operand) -> Access:
-    """A tensor at each element of the result."""
+    """Return the access to a tensor at each element of the result."""
     batch, row, col = broadcast_strides(tensor, 3)
     return Access(tensor.name, tensor.dtype, (batch, row, col))
 
@@ -146,7 +147,7 @@ def _plain(out: Operand, acc: DType) -> Epilogue:
 
 
 def index_dtype(problem: TritonGemm) -> IndexDtype:
-    """int32 if every operand is known to be addressed by it, else int64."""
+    """Return int32 if it can certainly address every operand, else int64."""
     sizes = _padded(problem.out).sizes
     accesses = problem.epilogue.accesses if problem.epilogue else ()
     operands = (
@@ -165,10 +166,10 @@ def generate(
     *,
     index: IndexDtype | None = None,
 ) -> TritonChoice:
-    """Render one choice. `arch` decides only which launch options Triton knows.
+    """Render one choice. `arch` only determines which launch options Triton knows.
 
-    `index` is the integer type of offsets; None takes `index_dtype`, which for dynamic shapes is
-    the slower int64: a caller that guards on the sizes may say int32. Raises ConfigError.
+    `index` is the integer type of offsets; None uses `index_dtype`, which for dynamic shapes is the
+    slower int64: a caller that guards on the sizes may pass int32. Raises ConfigError.
     """
     dtype = index or index_dtype(problem)
     kernels = _split(problem, config, arch, dtype) if config.split_k > 1 else None
@@ -213,7 +214,7 @@ _MOST_THREADS, _WIDEST_WAVE = 2**32 - 1, 64
 def _limits(
     problem: TritonGemm, config: TritonGemmConfig, kernels: Sequence[RenderedKernel]
 ) -> tuple[tuple[Expr, int], ...]:
-    """Up to where tiles are counted in 32 bits, and the programs make up one launch."""
+    """Return the sizes up to which tiles fit into 32 bits, and programs into one launch."""
     m, n, k = *problem.out.sizes[-2:], problem.a.sizes[-1]
     limits = [(size, LARGEST_SIZE) for size in (m, n, k)]
     tiles = [(config.block_m, config.block_n, config.split_k), (_SUM_BLOCK, _SUM_BLOCK, 1)]
@@ -232,7 +233,7 @@ def _template(name: str) -> TritonTemplate:
 def _product(
     problem: TritonGemm, config: TritonGemmConfig, arch: str, dtype: IndexDtype, out: Operand
 ) -> RenderedKernel:
-    """The kernel that multiplies; `out` is the result, or the partial sums of the splits."""
+    """Return the kernel that multiplies; `out` is the result, or the partial sums of the splits."""
     kernel = TritonTemplateKernel(
         "triton_gemm",
         [_padded(factor) for factor in problem.factors.values()],
@@ -265,8 +266,8 @@ _SUM_BLOCK = 32
 def _split(
     problem: TritonGemm, config: TritonGemmConfig, arch: str, dtype: IndexDtype
 ) -> tuple[RenderedKernel, ...]:
-    """Two kernels: each split writes its own partial sums, the second adds them. No atomics, so the
-    result is the same in every run, and the epilogue sees the whole sum."""
+    """Return two kernels: each split writes its own partial sums, the second adds them. Without
+    atomics, the result is the same in every run, and the epilogue gets the whole sum."""
     partials = _partials(problem, config)
     if dtype == "int32" and _reach(partials) >= 2**31:
         raise ConfigError(f"split_k {config.split_k}: the partial sums need 64-bit offsets")
@@ -287,14 +288,14 @@ def _split(
 
 
 def _partials(problem: TritonGemm, config: TritonGemmConfig) -> Operand:
-    """The sums of each split, (split, batch, M, N), contiguous."""
+    """Return the sums of each split, (split, batch, M, N), contiguous."""
     sizes = (config.split_k, problem.batch, *problem.out.sizes[-2:])
     strides = [math.prod(map(sympy.sympify, sizes[at + 1 :])) for at in range(4)]
     return Operand("workspace", problem.acc, sizes, tuple(strides))
 
 
 def _padded(operand: Operand) -> Operand:
-    """With three dimensions, the missing ones in front; those of size 1 broadcast."""
+    """Return the operand with three dimensions, missing ones in front; size 1 broadcasts."""
     missing = 3 - len(operand.sizes)
     sizes = (1,) * missing + operand.sizes
     return replace(operand, sizes=sizes, strides=broadcast_strides(operand, 3))
@@ -306,7 +307,7 @@ def _tiles(problem: TritonGemm, block_m: int, block_n: int) -> sympy.Expr:
 
 
 def _even(problem: TritonGemm, config: TritonGemmConfig) -> tuple[bool, bool, bool]:
-    """Whether blocks cover M, N and K with nothing over, whatever the symbols are."""
+    """Return whether blocks cover M, N and K exactly, whatever the symbols are."""
     m, n = problem.out.sizes[-2:]
     return (
         divides(config.block_m, m),
@@ -316,12 +317,12 @@ def _even(problem: TritonGemm, config: TritonGemmConfig) -> tuple[bool, bool, bo
 
 
 def _mask(*parts: tuple[str, bool]) -> str | None:
-    needed = [f"({text})" for text, wanted in parts if wanted]
+    needed = [f"({text})" for text, needs_mask in parts if needs_mask]
     return " & ".join(needed) or None
 
 
 def _reach(operand: Operand) -> float:
-    """The furthest element from the first, or infinity if that depends on symbols."""
+    """Return the furthest element from the first, or infinity if that depends on symbols."""
     dims: Sequence[tuple[Expr, Expr]] = list(zip(operand.sizes, operand.strides, strict=True))
     if any(symbols(size) or symbols(stride) for size, stride in dims):
         return math.inf

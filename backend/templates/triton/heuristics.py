@@ -1,7 +1,7 @@
-"""Which configs are worth compiling for a problem on an arch.
+"""The configs worth compiling for a problem on an arch.
 
-Three stages, each pure and in a fixed order: the configs that are sensible at all, without those
-that cannot run or would spill; an estimate of each one's time; the best few, not all of one tile.
+Three stages, each pure and in a fixed order: the sensible configs that can run without spilling; an
+estimate of each one's time; the best few, not all of one tile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from backend.toolchain.target import GPU_ARCHES, GpuArch
 
 @dataclass(frozen=True, slots=True)
 class TritonArch:
-    """What Triton can do with an architecture. `macs` are multiply-adds a clock and compute unit.
+    """The capabilities of an architecture under Triton. `macs` are multiply-adds per clock and
+    compute unit.
 
     From AMD's CDNA2, CDNA3 and CDNA4 white papers. The units are those of the largest board:
     smaller products of the same arch only get a slightly worse order.
@@ -30,13 +31,13 @@ class TritonArch:
 
     gpu: GpuArch
     macs: dict[int, int]
-    """By bytes an element."""
+    """Multiply-adds by bytes per element."""
     kpack: int
-    """2 where one LDS read of 16 bytes needs it; gfx950's reads are that wide by themselves."""
+    """2 if an LDS read of 16 bytes needs it; gfx950's reads are that wide anyway."""
     stages: tuple[int, ...]
-    """2 loads the next block while this one is used, 3 the one after it too: if LDS has room."""
+    """2 loads the next block while this one is used, 3 also the one after it, if LDS has room."""
     direct_to_lds: bool = False
-    """Loads go to LDS without a stop in registers, so that LDS holds every stage."""
+    """Whether loads go to LDS without passing through registers, so that LDS holds every stage."""
 
 
 ARCHES = {
@@ -56,13 +57,13 @@ ARCHES = {
 }
 
 WAVE, SIMDS, REGISTERS = 64, 4, 512
-"""Of every CDNA arch since gfx90a: lanes, SIMDs a unit, registers a lane and SIMD."""
+"""For every CDNA arch since gfx90a: lanes, SIMDs per unit, registers per lane and SIMD."""
 
 _LAUNCH_CLOCKS = 8_000
 _BARRIER_CLOCKS = 200
-"""What a block of K costs besides: two barriers and the latency of the first LDS read."""
+"""The additional cost of a block of K: two barriers and the latency of the first LDS read."""
 _L2_BYTES_A_CLOCK = 32
-"""A unit's share when all of them read: half of what the link could carry."""
+"""A unit's share when all of them read: half of the link's peak."""
 _LDS_BYTES_A_CLOCK = 128
 _HBM_BYTES_A_CLOCK = 2_048
 _OTHER_REGISTERS = 32
@@ -71,7 +72,7 @@ _OTHER_REGISTERS = 32
 
 @dataclass(frozen=True, slots=True)
 class ProductShape:
-    """Numbers, or guesses where sizes are dynamic."""
+    """Numbers, or guesses if sizes are dynamic."""
 
     m: int
     n: int
@@ -87,10 +88,10 @@ def configs(
     budget: int = 12,
     hint: Callable[[Expr], int] = int,
 ) -> tuple[TritonGemmConfig, ...]:
-    """At most `budget` configs, the most promising first; the same for the same arguments.
+    """Return at most `budget` configs, most promising first; the same for the same arguments.
 
-    `hint` guesses a dynamic size. Empty if the output is. Raises ConfigError for an arch that
-    `ARCHES` does not know.
+    `hint` guesses a dynamic size. Empty if the output is. Raises ConfigError for an arch that is
+    not in `ARCHES`.
     """
     if arch not in ARCHES:
         raise ConfigError(f"no Triton configs for {arch}; there are some for {', '.join(ARCHES)}")
@@ -105,7 +106,7 @@ def configs(
 
 
 def fits(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> bool:
-    """Whether LDS and registers suffice, with no spill expected."""
+    """Return whether LDS and registers suffice, with no spill expected."""
     allowed = REGISTERS // max(1, config.num_warps // SIMDS)
     # Sums that fill half of the registers (256 x 256 on eight waves) spill now and then. The other
     # half is enough for any epilogue: the longest, such as gelu, keeps three values an element.
@@ -117,7 +118,7 @@ def fits(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> boo
 
 
 def lds_bytes(config: TritonGemmConfig, item_bytes: int, arch: TritonArch) -> int:
-    """What the loop takes: all stages but the one in registers, or all, with padding."""
+    """Return the loop's LDS bytes: all stages but the one in registers, or all, with padding."""
     stage = (config.block_m + config.block_n) * config.block_k * item_bytes
     if arch.direct_to_lds:
         return stage * config.num_stages * 17 // 16
@@ -125,9 +126,11 @@ def lds_bytes(config: TritonGemmConfig, item_bytes: int, arch: TritonArch) -> in
 
 
 def registers(config: TritonGemmConfig, item_bytes: int, *, narrow: bool = False) -> int:
-    """A lane's in the loop: the sums, the next block on its way to LDS, and what is read of it.
+    """Return the registers of a lane in the loop: the sums, the next block on its way to LDS, and
+    values read from LDS.
 
-    Triton 3.9 uses about as many. Unaligned rows are loaded an element a register: `narrow`.
+    Triton 3.9 uses about as many. Unaligned rows are loaded with one element per register:
+    `narrow`.
     """
     waves_m, waves_n = _waves(config)
     line = config.block_k * item_bytes // 4
@@ -138,12 +141,12 @@ def registers(config: TritonGemmConfig, item_bytes: int, *, narrow: bool = False
 
 
 def words(item_bytes: int) -> int:
-    """Registers of a sum: fp64 alone is summed up in more than one."""
+    """Return the registers of a sum: only fp64 needs more than one."""
     return 2 if item_bytes == 8 else 1
 
 
 def estimated_clocks(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> float:
-    """Good for an order, not for a time: rounds of programs, bound by sums, by L2 or by LDS."""
+    """Estimate clocks, only good for an order: rounds of programs, bound by sums, L2 or LDS."""
     programs = _programs(config, shape) * config.split_k
     fit = min(
         8 // config.num_warps or 1, arch.gpu.unit.lds // lds_bytes(config, shape.item_bytes, arch)
@@ -179,7 +182,7 @@ def _sums(config: TritonGemmConfig) -> int:
 
 
 def _waves(config: TritonGemmConfig) -> tuple[int, int]:
-    """How a program's waves lie over its rows and columns."""
+    """Return how a program's waves are arranged over its rows and columns."""
     down = 2 ** (int(math.log2(config.num_warps)) // 2)
     return down, config.num_warps // down
 
@@ -207,9 +210,9 @@ def _candidates(shape: ProductShape, arch: TritonArch) -> Iterator[TritonGemmCon
 def _tuned(
     base: TritonGemmConfig, shape: ProductShape, arch: TritonArch
 ) -> Iterator[TritonGemmConfig]:
-    """The knobs that follow from the tile, and those of which both values are worth a try."""
+    """Yield the knobs that follow from the tile, and both values of those worth trying."""
     rows = _blocks(shape.m, base.block_m)
-    # The programs that run on one die at once cover about a square of blocks: about 6 x 6 on 38
+    # The programs that run on one die at once cover roughly a square of blocks: 6 x 6 on 38
     # units, 10 x 10 on 110.
     group = min(8, 2 ** int(math.log2(rows)))
     # With room for two waves a SIMD, one computes while the other waits for LDS.
@@ -226,24 +229,22 @@ def _tuned(
 
 
 def _sides(size: int) -> tuple[int, ...]:
-    """Block sides that waste less than half; a bigger product is never cut into 16 wide strips."""
+    """Return block sides that waste less than half; no strips of 16 for a bigger product."""
     whole = 2 ** max(4, math.ceil(math.log2(max(1, size))))
     return tuple(side for side in (16, 32, 64, 128, 256) if min(whole, 256) // 8 <= side <= whole)
 
 
 def _warps(block_m: int, block_n: int) -> tuple[int, ...]:
-    """Waves with 1,024 to 4,096 sums: fewer reuse too little of what they read from LDS, more leave
-    no registers for a second wave."""
+    """Return wave counts with 1,024 to 4,096 sums each: with fewer sums, LDS reads are reused too
+    little; with more, registers leave no room for a second wave."""
     sums = block_m * block_n
     fitting = [w for w in (1, 2, 4, 8) if 1024 <= sums // w <= 4096]
     return tuple(fitting) or ((1,) if sums < 1024 else (8,))
 
 
 def _splits(base: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> tuple[int, ...]:
-    """1, and where blocks are too few for the units the split that fills them.
-
-    Each split keeps four blocks of K or more, or the second kernel costs more than it saves.
-    """
+    """Return 1, and if blocks are too few for the units, the split that fills them. Each split
+    keeps four blocks of K or more, or the second kernel costs more than it saves."""
     programs = _programs(base, shape)
     k_blocks = _blocks(shape.k, base.block_k)
     most = min(16, arch.gpu.compute_units // programs, k_blocks // 4)
@@ -259,7 +260,7 @@ def _blocks(size: int, block: int) -> int:
 
 
 def _varied(ranked: list[TritonGemmConfig], budget: int) -> tuple[TritonGemmConfig, ...]:
-    """The first `budget`, with at most two of one tile: the estimate is not that good."""
+    """Return the first `budget`, with at most two of one tile: the estimate is not that precise."""
     tiles: Counter[tuple[int, int]] = Counter()
     kept: list[TritonGemmConfig] = []
     for config in ranked:

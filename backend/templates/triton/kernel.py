@@ -1,7 +1,7 @@
 """The hooks that a Triton template calls while it is rendered, and the arguments they add.
 
-The arguments of a kernel stand at its top, but are known only when the rest has been written: a
-template leaves a mark there, and the mark gets its text at the end.
+The arguments of a kernel are at its top, but are complete only after the rest is rendered: a
+template leaves a mark there, which is replaced at the end.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _MARK = re.compile(r"@@([A-Z][A-Z0-9_]*)@@")
 
 
 def mark(name: str) -> str:
-    """What stands in the text until hook `name` is filled. No Python source holds `@@`."""
+    """Return the placeholder of hook `name`. No Python source contains `@@`."""
     return f"@@{name}@@"
 
 
 class PartialRender:
-    """A rendered text and the hooks that its marks stand for, each filled exactly once.
+    """A rendered text and the hooks of its marks, each filled exactly once.
 
     Hooks are filled in the order of `hooks`, which need not be the order in the text. A hook's text
-    is never searched for marks. Its lines after the first get the indentation of the mark.
-    Raises HookError if marks and hooks do not match one to one.
+    is never searched for marks. Its lines after the first get the indentation of the mark. Raises
+    HookError if marks and hooks do not match one to one.
     """
 
     def __init__(self, text: str, hooks: Mapping[str, Callable[[], str]]) -> None:
@@ -61,8 +61,8 @@ class PartialRender:
     def finalize_hook(self, name: str) -> None:
         """Fill one hook now. Raises HookError if it is unknown or was filled before."""
         if name not in self._hooks:
-            known = ", ".join(self._hooks) or "none"
-            raise HookError(f"there is no hook {name}; hooks here: {known}")
+            names = ", ".join(self._hooks) or "none"
+            raise HookError(f"there is no hook {name}; hooks here: {names}")
         if name in self._filled:
             raise HookError(f"hook {name} was filled before; a hook is filled once")
         self._filled[name] = self._hooks[name]()
@@ -98,11 +98,8 @@ ArgumentKind = Literal["input", "extra", "output", "size"]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter of the kernel.
-
-    `source` is the name of the operand that is passed, or for a size the symbol's. `triton_type` is
-    as in Triton's signatures: `*fp16`, `i32`.
-    """
+    """A parameter of the kernel. `source` is the name of the operand that is passed, or for a size
+    the symbol's. `triton_type` is as in Triton's signatures: `*fp16`, `i32`."""
 
     name: str
     kind: ArgumentKind
@@ -111,13 +108,12 @@ class Argument:
 
 
 class TritonTemplateKernel:
-    """State of one rendering: which inputs got which name, which sizes and extras are needed.
+    """The state of one rendering: the names of the inputs, and the required sizes and extras.
 
-    `inputs` are taken in order by `def_kernel`. `output` tells the shape, and is stored unless the
-    epilogue stores something else. `prologues` are of inputs by the name that `def_kernel` gives:
-    such a one is computed, and what it is computed from is passed. What an epilogue or a prologue
-    loads and symbolic sizes become arguments only when something uses them, which is why the
-    signature is written last.
+    `inputs` are taken in order by `def_kernel`. `output` has the shape, and is stored unless the
+    epilogue has other stores. `prologues` are of inputs by the name that `def_kernel` gives: such
+    an input is computed, and its sources are passed. Loads of an epilogue or a prologue and
+    symbolic sizes become arguments only when something uses them, so the signature is written last.
     """
 
     def __init__(
@@ -144,10 +140,8 @@ class TritonTemplateKernel:
         self._hooks: dict[str, Callable[[], str]] = {}
 
     def render(self, template: jinja2.Template, **variables: Any) -> PartialRender:
-        """Render the template; marks stay for the signature and the store.
-
-        The signature is the last hook, because the others may add arguments.
-        """
+        """Render the template; marks stay for the signature and the store. The signature is the
+        last hook, because the others may add arguments."""
         text = template.render(**self.environment(), **variables)
         signature = self._hooks.pop("DEF_KERNEL", None)
         if signature is None:
@@ -155,7 +149,7 @@ class TritonTemplateKernel:
         return PartialRender(text, self._hooks | {"DEF_KERNEL": signature})
 
     def environment(self) -> dict[str, Callable[..., str]]:
-        """The hooks by the names that templates call them."""
+        """The hooks by their names in templates."""
         return {
             "def_kernel": self.def_kernel,
             "size": self.size,
@@ -176,26 +170,24 @@ class TritonTemplateKernel:
         return self._later("DEF_KERNEL", self._signature)
 
     def size(self, name: str | None, index: int) -> str:
-        """The size of an input, or of the output for None; a symbol becomes an argument.
-
-        It is at most `LARGEST_SIZE`, so the grid is computed in 32 bits.
-        """
+        """Return the size of an input, or of the output for None; a symbol becomes an argument. It
+        is at most `LARGEST_SIZE`, so the grid is computed in 32 bits."""
         text = self.expression(self._dimension(name, "sizes", index))
         return f"tl.cast({text}, tl.int32)" if "tl.cast" in text else text
 
     def stride(self, name: str | None, index: int) -> str:
-        """The stride of an input, or of the output for None, in elements."""
+        """Return the stride of an input, or of the output for None, in elements."""
         return self.expression(self._dimension(name, "strides", index))
 
     def make_load(self, name: str, indices: Sequence[str], mask: str | None) -> str:
-        """The text that loads an input at `indices`; where `mask` is false it gives 0."""
+        """Return the text that loads an input at `indices`, or 0 where `mask` is false."""
         return self._load(name, self._tensor(name), indices, mask)
 
     def load_factor(
         self, name: str, indices: Sequence[str], line: str, k: str, mask: str | None, indent: int
     ) -> str:
-        """Statements that load the factor `name` into its name in small letters, or compute it;
-        where `mask` is false it is 0. `line` and `k` are its places."""
+        """Return statements that load or compute the factor `name` into its lower-case name, 0
+        where `mask` is false. `line` and `k` are its positions."""
         to, prologue = name.lower(), self._prologues.get(name)
         if prologue is None:
             return f"{to} = {self.make_load(name, indices, mask)}"
@@ -214,7 +206,7 @@ class TritonTemplateKernel:
         return ("\n" + " " * indent).join(lines)
 
     def _source(self, source: FactorSource, line: str, k: str, mask: str | None) -> str:
-        """What a factor is computed from, at (batch, line, k)."""
+        """Return the load of a factor's source at (batch, line, k)."""
         operand, name = source.operand, f"in_{source.name}"
         argument = Argument(name, "extra", source.name, _pointer(operand.dtype))
         if argument not in self._accesses:
@@ -230,7 +222,7 @@ class TritonTemplateKernel:
         return f"tl.load({name} + ({offset}){guard})"
 
     def store_output(self, indices: Sequence[str], value: str, mask: str | None) -> str:
-        """Mark the place where the output is stored, or what the epilogue makes of `value`."""
+        """Mark where the output, or the epilogue's result for `value`, is stored."""
 
         def body() -> str:
             if self._epilogue is not None:
@@ -279,10 +271,10 @@ class TritonTemplateKernel:
         return f"tl.store({pointer} + ({offset}), {value}.to({stored}){guard})"
 
     def expression(self, size: Expr) -> str:
-        """The text of a size; its symbols become arguments.
+        """Return the text of a size; its symbols become arguments.
 
-        Triton makes an argument as wide as the number that it gets. So where offsets take 64 bits,
-        what is computed of several is computed in 64 bits.
+        Triton chooses an argument's width by its value. So if offsets take 64 bits, expressions of
+        several arguments are computed in 64 bits.
         """
         for symbol in symbols(size):
             self._sizes.setdefault(symbol, f"ks{len(self._sizes)}")
@@ -330,7 +322,7 @@ class TritonTemplateKernel:
             raise HookError(f"{name} has {len(strides)} dimensions, not {len(indices)}")
         terms = []
         for index, stride in zip(indices, strides, strict=True):
-            # With a stride of 0 the index stays: it gives the block its shape.
+            # With a stride of 0 the index stays, because it gives the block its shape.
             step = self.expression(stride)
             terms.append(index if step == "1" else f"{index} * {_paren(step)}")
         return " + ".join(terms)
@@ -346,8 +338,8 @@ class TritonTemplateKernel:
         if name is None:
             return self.output
         if name not in self._named:
-            known = ", ".join(self._named) or "none before def_kernel"
-            raise HookError(f"{self.name} has no input {name}; named inputs: {known}")
+            names = ", ".join(self._named) or "none before def_kernel"
+            raise HookError(f"{self.name} has no input {name}; named inputs: {names}")
         return self._named[name]
 
     def _later(self, hook: str, body: Callable[[], str]) -> str:
@@ -358,7 +350,7 @@ class TritonTemplateKernel:
 
 
 def _strides(tensor: Operand | Access) -> tuple[Expr, ...]:
-    """Those of an operand's dimension of size 1 are nothing."""
+    """Return the strides; those of an operand's dimensions of size 1 are 0."""
     if isinstance(tensor, Access):
         return tensor.strides
     dims = zip(tensor.sizes, tensor.strides, strict=True)
@@ -374,33 +366,33 @@ def _paren(text: str) -> str:
 
 
 def print_size(size: Expr, rename: Callable[[sympy.Symbol], str] = str) -> str:
-    """Integer arithmetic in one line; `rename` names the symbols. Raises ExpressionError."""
+    """Print integer arithmetic in one line; `rename` names the symbols. Raises ExpressionError."""
     return str(_SizePrinter(rename).doprint(sympy.sympify(size)))
 
 
 def symbols(size: Expr) -> tuple[sympy.Symbol, ...]:
-    """The symbols of a size, by name."""
+    """Return the symbols of a size, sorted by name."""
     return tuple(sorted(sympy.sympify(size).free_symbols, key=str))
 
 
 def divides(divisor: int, size: Expr) -> bool:
-    """Whether `size` is a multiple of `divisor` whatever its symbols are; False if unknown."""
+    """Return whether `size` is certainly a multiple of `divisor` for all symbols' values."""
     return bool(sympy.Mod(_integers(sympy.sympify(size)), divisor) == 0)
 
 
 def ceildiv(size: Expr, divisor: int) -> sympy.Expr:
-    """How many blocks of `divisor` cover `size`."""
+    """Return how many blocks of `divisor` cover `size`."""
     return sympy.floor((sympy.sympify(size) + divisor - 1) / sympy.Integer(divisor))
 
 
 def _integers(size: sympy.Expr) -> sympy.Expr:
-    """The same with symbols that sympy knows to be integers, so that it can divide them."""
+    """Return the size with symbols that sympy knows to be integers, so that it can divide them."""
     return size.subs({s: sympy.Dummy(s.name, integer=True) for s in symbols(size)})
 
 
 class _SizePrinter(Printer):  # type: ignore[misc]
-    """Only what is sure to be an integer is printed. Functions are found by class name, so that
-    torch's own (`FloorDiv`, `ModularIndexing`, ...) need no import here."""
+    """A printer of expressions that are certainly integers. Functions are identified by class name,
+    so that torch's own (`FloorDiv`, `ModularIndexing`, ...) need no import here."""
 
     def __init__(self, rename: Callable[[sympy.Symbol], str]) -> None:
         super().__init__()
@@ -492,4 +484,4 @@ DTYPES: dict[str, str] = {
     "uint8": "u8",
     "bool": "i1",
 }
-"""torch's dtypes that kernels read and write -> the names in Triton's signatures."""
+"""The dtypes that kernels read and write, with their names in Triton's signatures."""

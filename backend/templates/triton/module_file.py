@@ -1,4 +1,4 @@
-"""A choice's module: run from its text, written down for people; and whether Triton can."""
+"""A choice's module: run from its text, written for people; and whether Triton can run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ ENTRY = "launch"
 """The function of a module that is called."""
 
 INTERPRETER = "interpreter"
-"""The target of kernels that run on tensors of the CPU; any other is an arch."""
+"""The target of kernels that run on CPU tensors; any other is an arch."""
 
 INTERPRET = "TRITON_INTERPRET"
-"""Triton's own variable: kernels are interpreted, on tensors of the CPU."""
+"""Triton's own variable: kernels are interpreted, on CPU tensors."""
 
 
 def interpreter_on(env: Mapping[str, str] = os.environ) -> bool:
-    """As `triton.knobs` reads the variable."""
+    """Read the variable as `triton.knobs` does."""
     return env.get(INTERPRET, "").lower() in ("1", "true", "on", "yes", "y")
 
 
 def write_source(name: str, source: str, folder: Path, root: Path | None = None) -> Path:
-    """`source` as `<name>.py` in `folder`, below the cache dir `root` (default: itself), for people
-    to read; written at once or not at all. Raises UnsafePath and OSError."""
+    """Write `source` as `<name>.py` to `folder`, in the cache dir `root` (default: itself), for
+    people to read; atomic. Raises UnsafePath and OSError."""
     path = folder / f"{name}.py"
     with trusted.opened_folder(root or folder, folder, make=True) as below:
         if _content(path.name, below, len(source)) == source.encode():
@@ -53,10 +53,10 @@ def write_source(name: str, source: str, folder: Path, root: Path | None = None)
 
 
 def load_module(path: Path, source: str) -> ModuleType:
-    """A choice's module, run from the text `source`, which `path` is the name of.
+    """Return a choice's module, run from the text `source`, which `path` is the name of.
 
-    Nothing of a disk is run, be it a source or a bytecode; Triton, which asks for the lines of its
-    kernels, gets those of `source` too. Raises TritonMissingError, TritonCompileError.
+    Nothing from a disk is run, neither source nor bytecode; Triton, which looks up the lines of its
+    kernels, also gets those of `source`. Raises TritonMissingError, TritonCompileError.
     """
     triton("triton")
     linecache.cache[str(path)] = len(source), None, source.splitlines(keepends=True), str(path)
@@ -65,13 +65,13 @@ def load_module(path: Path, source: str) -> ModuleType:
     try:
         code = compile(source, str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        raise TritonCompileError(f"{path} is no Python module: {error}") from error
+        raise TritonCompileError(f"{path} is not a Python module: {error}") from error
     exec(code, module.__dict__)  # the text came with the choice, or with the graph that calls it
     return module
 
 
 def _content(name: str, folder: int, length: int) -> bytes | None:
-    """What a file holds, if it may be the one of that length."""
+    """Return a file's content, if the file may be the one of that length."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
@@ -82,12 +82,12 @@ def _content(name: str, folder: int, length: int) -> bytes | None:
 
 @functools.cache
 def toolchain() -> str:
-    """The name of Triton's version in the hash of a choice. Raises TritonMissingError."""
+    """Return the name of Triton's version in the hash of a choice. Raises TritonMissingError."""
     return hashlib.sha256(str(triton("triton").__version__).encode()).hexdigest()[:16]
 
 
 def triton(name: str) -> Any:
-    """A module of Triton's by its full name. Raises TritonMissingError."""
+    """Return a module of Triton by its full name. Raises TritonMissingError."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""One file a kind of job: `run(job, tell, mark)` gives the result, or raises."""
+"""One file for each kind of job: `run(job, progress, mark)` returns the result, or raises."""

@@ -1,9 +1,8 @@
-"""Our choices of a problem, compiled for a GPU that need not be here.
+"""Compiling our choices of a problem for a GPU that may be absent.
 
-Inductor is asked for the problem as a worker on that GPU asks it, with tensors that have no memory,
-until it asks which choices there are: those that the templates then offer are those that are
-offered there, with the same sources. Choices of torch's own are left to the GPU's worker: what
-is in the text of theirs depends on the device itself.
+Inductor compiles the problem like a worker on that GPU, with tensors that have no memory, until it
+selects: the choices that the templates then offer are those offered there, with the same sources.
+torch's own choices are left to the GPU's worker: their texts depend on the device itself.
 """
 
 from __future__ import annotations
@@ -37,27 +36,27 @@ from backend.worker.problem import (
     settings_of,
     template_choices,
 )
-from backend.worker.protocol import TellProgress
-from backend.worker.rebuilt import Answered, NotRebuildable, compile_asking
+from backend.worker.protocol import ReportProgress
+from backend.worker.rebuilt import NotRebuildable, SelectionDone, compile_asking
 from backend.worker.retuning import NoPins, untuned
 
 _NICE = 19
 _for: list[Gpu] = []
-"""The GPU that this process takes for real."""
+"""The GPU that this process simulates."""
 
 
-class _Silent(Recorder):
-    """Nothing is tuned, so there is no session."""
+class _NullRecorder(Recorder):
+    """A recorder without a session, since nothing is tuned."""
 
     def write(self, event: Event) -> None:
         """Ignore the event."""
 
 
-class _Asked(Selector):
-    """Keeps what our templates offer for the wanted problem."""
+class _OfferCollector(Selector):
+    """Collects the choices that our templates offer for the wanted problem."""
 
     def __init__(self, problem: Recipe) -> None:
-        super().__init__(_Silent(), NoPins())
+        super().__init__(_NullRecorder(), NoPins())
         self._problem = problem
         self.answered = False
         self.offered: list[Any] = []
@@ -72,11 +71,11 @@ class _Asked(Selector):
             return untuned(self, name, choices, input_nodes, layout)
         self.offered = offerable(template_choices(name, choices, input_nodes, layout), choices)
         self.answered = True
-        raise Answered
+        raise SelectionDone
 
 
-def run(job: CompileJob, tell: TellProgress, mark: ChoiceMark) -> CompileResult:
-    """Raises BadJob for a problem that there is not."""
+def run(job: CompileJob, progress: ReportProgress, mark: ChoiceMark) -> CompileResult:
+    """Compile the choices. Raises JobInvalid for an invalid problem."""
     off = _become(job.gpu)
     if len(off) == len(_LANGUAGES):
         return CompileResult(ok=False, reason="; ".join(off), off=off)
@@ -88,7 +87,7 @@ def run(job: CompileJob, tell: TellProgress, mark: ChoiceMark) -> CompileResult:
     lost = {line.partition(":")[0] for line in off}
     labels = ("HIP" if isinstance(each.bmreq.spec, KernelSpec) else "Triton" for each in offered)
     wanted = [each for each, label in zip(offered, labels, strict=True) if label not in lost]
-    return _compiled(wanted, off, tell)
+    return _compiled(wanted, off, progress)
 
 
 def _on_gpu(job: TuneJob) -> TuneJob:
@@ -100,7 +99,7 @@ _LANGUAGES = {HIP_LANGUAGE: "HIP", TRITON_LANGUAGE: "Triton"}
 
 
 def _become(gpu: Gpu) -> tuple[str, ...]:
-    """Be a process for that GPU, at the lowest priority; why languages are off, in a line each."""
+    """Simulate that GPU, at the lowest priority; return a line for each language that is off."""
     if not _for:
         os.nice(_NICE)
         compiling.pretend_gpu(gpu.arch, gpu.compute_units)
@@ -118,47 +117,49 @@ def _become(gpu: Gpu) -> tuple[str, ...]:
 
 def _why(label: str, here: str | None, gpu: Gpu) -> str:
     if here is None:
-        return f"nothing here compiles it for {amdgpu(gpu.arch).arch}"
-    return f"what compiles it on the GPU's host is another {label}, or none"
+        return f"no compiler here for {amdgpu(gpu.arch).arch}"
+    return f"the GPU's host has another {label} compiler, or none"
 
 
 def _offered(problem: Recipe, job: CompileJob) -> list[Any]:
-    """Raises NotRebuildable."""
+    """Return the offered choices. Raises NotRebuildable."""
     set_precision(problem.key)
     program = rebuild_asked(problem, job.tune.options)
-    asked = _Asked(problem)
+    selector = _OfferCollector(problem)
     try:
         trouble = compile_asking(
-            asked, program, {**settings_of(0), **compiling.ABSENT_GPU_SETTINGS}
+            selector, program, {**settings_of(0), **compiling.ABSENT_GPU_SETTINGS}
         )
     finally:
         torch_api.set_selector(None)
-    if asked.answered:
-        return asked.offered
+    if selector.answered:
+        return selector.offered
     trouble = f": {trouble}" if trouble else ""
-    keys = "; ".join(asked.keys) or "nothing"
-    raise NotRebuildable(f"{problem.op} was not asked for without its GPU, but for {keys}{trouble}")
+    keys = "; ".join(selector.keys) or "nothing"
+    raise NotRebuildable(f"{problem.op} was not tuned without its GPU, but {keys}{trouble}")
 
 
-def _compiled(offered: Sequence[Any], off: tuple[str, ...], tell: TellProgress) -> CompileResult:
-    compiled, found, failed = 0, 0, dict[str, str]()
+def _compiled(
+    offered: Sequence[Any], off: tuple[str, ...], progress: ReportProgress
+) -> CompileResult:
+    compiled, from_cache, failed = 0, 0, dict[str, str]()
     for number, choice in enumerate(offered):
-        tell(
+        progress(
             f"compiling {number + 1} of {counted(len(offered), 'choice')}",
-            compiled=compiled + found,
+            compiled=compiled + from_cache,
             total=len(offered),
         )
         try:
-            there = _found(choice.bmreq)
+            there = _compile_ahead(choice.bmreq)
         except (ChoiceError, ToolchainError) as error:
             failed[choice.name] = str(error)
         else:
-            found, compiled = found + there, compiled + (not there)
-    return CompileResult(ok=True, compiled=compiled, found=found, failed=failed, off=off)
+            from_cache, compiled = from_cache + there, compiled + (not there)
+    return CompileResult(ok=True, compiled=compiled, found=from_cache, failed=failed, off=off)
 
 
-def _found(request: Any) -> bool:
+def _compile_ahead(request: Any) -> bool:
     """Compile a choice; return whether the cache had it. Raises ChoiceError, ToolchainErrors."""
     spec = request.spec
-    found: bool = spec.compiled() if isinstance(spec, KernelSpec) else request.compile_ahead()
-    return found
+    cached: bool = spec.compiled() if isinstance(spec, KernelSpec) else request.compile_ahead()
+    return cached

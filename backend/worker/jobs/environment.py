@@ -1,8 +1,8 @@
-"""What torch is this, and what does it see?
+"""The torch of this environment, and the devices that it sees.
 
-Whether the hooks and our templates fit it is seen by asking Inductor for one small product. The
-compile ends when the selector has answered: nothing is benchmarked or recorded, and no kernel
-is made.
+Whether the hooks and our templates fit is checked by compiling one small product in Inductor. The
+compile ends when the selector has answered: nothing is benchmarked or recorded, and no kernel is
+built.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from backend.inductor.hooks.backends import compilers_for
+from backend.inductor.hooks.backends import compilers_for, recommended, this_machine
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.hooks.templates import offer, schedule
@@ -25,18 +25,18 @@ from backend.inductor.triton import template as triton_template
 from backend.model.events import ChoiceSelected, Event, TuningStarted
 from backend.processes.shared import ChoiceMark
 from backend.wire.jobs import Environment, EnvironmentJob
-from backend.worker.protocol import TellProgress
-from backend.worker.rebuilt import Answered, Rebuilt, compile_asking
+from backend.worker.protocol import ReportProgress
+from backend.worker.rebuilt import RebuiltProgram, SelectionDone, compile_asking
 from backend.worker.retuning import NoPins
 
 
-def run(job: EnvironmentJob, tell: TellProgress, mark: ChoiceMark) -> Environment:
-    fitting = examine() if job.fit else Fit()
+def run(job: EnvironmentJob, progress: ReportProgress, mark: ChoiceMark) -> Environment:
+    fitting = examine_fit() if job.fit else HooksFit()
     device = torch_api.device_facts()
     gpu = bool(torch.cuda.is_available())
     place = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-    triton = triton_template.examine(place)
-    off = triton.reason if isinstance(triton, triton_template.Off) else ""
+    triton = triton_template.examine_triton(place)
+    off = triton.reason if isinstance(triton, triton_template.TritonUnavailable) else ""
     return Environment(
         torch=str(torch.__version__),
         hip=torch.version.hip,
@@ -55,6 +55,7 @@ def run(job: EnvironmentJob, tell: TellProgress, mark: ChoiceMark) -> Environmen
         torch_key=torch_api.torch_key() if job.build else None,
         compilers=_compilers(device.arch) if job.compilers else {},
         bus=pci_address(torch.cuda.get_device_properties(place)) if gpu else None,
+        recommended=recommended(this_machine()) if job.fit else (),
         alike=() if job.alike_to is None else tuple(torch_api.devices_alike(job.alike_to)),
     )
 
@@ -73,15 +74,15 @@ def _triton() -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """Why the hooks, or our templates, do not work; nothing where they do."""
+class HooksFit:
+    """Why the hooks, or our templates, do not work; empty if they do."""
 
     hooks: str = ""
     templates: str = ""
 
 
-class _Heard(Recorder):
-    """Keeps events to itself."""
+class _EventCollector(Recorder):
+    """A recorder that keeps the events in memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,10 +96,10 @@ class _Heard(Recorder):
 
 
 class _Trial(Selector):
-    """Our selector, asked once. `templates` says why ours are not offered."""
+    """Our selector for a single selection. `templates` is why our choices are not offered."""
 
     def __init__(self) -> None:
-        self.heard = _Heard()
+        self.heard = _EventCollector()
         super().__init__(self.heard, NoPins())
         self.answered = False
         self.templates = ""
@@ -107,22 +108,22 @@ class _Trial(Selector):
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
     ) -> Any:
         self.templates = _why_not_offered(name, choices, input_nodes, layout)
-        torch_api.tuning_key(name, input_nodes, layout, kwargs)  # what it raises is told in full
+        torch_api.tuning_key(name, input_nodes, layout, kwargs)  # its error is reported in full
         super().__call__(name, choices[:1], input_nodes, layout, *args, **kwargs)
         self.answered = True
-        raise Answered
+        raise SelectionDone
 
 
-def examine() -> Fit:
-    """Ask Inductor for one small product; takes seconds, and compiles nothing to its end."""
+def examine_fit() -> HooksFit:
+    """Make Inductor select for one small product; takes seconds, and finishes no compile."""
     version = str(torch.__version__)
-    if not versions.known(version):
-        off = f"torch {version} is not known to the hooks ({versions.range_text()} are)"
-        return Fit(off, off)
+    if not versions.is_supported(version):
+        off = f"torch {version} is not supported by the hooks ({versions.range_text()} are)"
+        return HooksFit(off, off)
     before, trial = torch_api.selector(), _Trial()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     factors = tuple(torch.ones(2, 16, 16, device=device) for _ in range(2))
-    product = Rebuilt(torch.bmm, factors, freezing=False)
+    product = RebuiltProgram(torch.bmm, factors, freezing=False)
     try:
         trouble = compile_asking(trial, product, torch_api.MODES[0])
     finally:
@@ -133,13 +134,13 @@ def examine() -> Fit:
         hooks = trouble or "Inductor asked its selector for nothing"
     elif not {TuningStarted, ChoiceSelected} <= kinds:
         hooks = "a tuning was not recorded"
-    return Fit(hooks, trial.templates or hooks)
+    return HooksFit(hooks, trial.templates or hooks)
 
 
 def _why_not_offered(name: str, choices: Sequence[Any], nodes: Any, layout: Any) -> str:
     try:
         schedule()
         offered = offer(name, choices, nodes, layout)
-    except Exception as error:  # whatever does not fit is the answer
+    except Exception as error:  # any error is the answer
         return torch_api.describe(error)
     return "" if offered else "none is offered on this device: see the targets"

@@ -1,4 +1,4 @@
-"""Choices that torch offers, made ready to be sampled again and again in ever other memory."""
+"""Measuring torch's and our choices: sampled repeatedly in changing memory."""
 
 from __future__ import annotations
 
@@ -44,73 +44,73 @@ from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
-from backend.processes.supervisor import House, LeftRunning
-from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
+from backend.processes.supervisor import LeftRunning, ProcessGuard
+from backend.wire.jobs import JobInvalid, MeasureJob, MeasureResult
 from backend.worker.boundary import as_asked, why_not_offered
 from backend.worker.capture import (
     Operands,
-    Question,
+    SelectorCall,
     bytes_of,
     can_be_copied,
     copied_operands,
     question_of,
 )
-from backend.worker.problem import options_of, set_precision, set_threads, settings_of, specs_of
-from backend.worker.protocol import TellProgress, rounds_reporter
-from backend.worker.rebuilt import KnownNumbers, NotRebuildable
+from backend.worker.problem import options_of_key, set_precision, set_threads, settings_of, specs_of
+from backend.worker.protocol import ReportProgress, rounds_reporter
+from backend.worker.rebuilt import NotRebuildable, OpNumbers
 
 T = TypeVar("T")
 
 
 class ChoiceBench(Sampler):
-    """The choices `hashes` of a question; `mark` is told which of them is being run.
+    """The choices `hashes` of a selection; `mark` records which of them is being run.
 
-    Where it is cold, there are as many copies of the operands as a sample has calls, as far as
-    memory reaches. Raises ChoiceBroke only where `rounds.Bench` says so, and in `check`.
+    If cold, there are as many copies of the operands as a sample has calls, memory permitting.
+    Raises ChoiceBroke only where `rounds.Bench` says so, and in `check`.
     """
 
     def __init__(
         self,
-        question: Question,
+        question: SelectorCall,
         hashes: Sequence[str],
         mark: ChoiceMark,
         caches: Caches | None = None,
-        numbers: KnownNumbers | None = None,
+        numbers: OpNumbers | None = None,
     ) -> None:
         self._question = question
         self._numbers = numbers
         self._mark = mark
-        self._house = House(mark)
-        self._made: Operands = question.operands(hashes)
-        largest = max(bytes_of({hash: self._made[hash]}) for hash in hashes)
+        self._guard = ProcessGuard(mark)
+        self._inputs_of_choices: Operands = question.operands(hashes)
+        largest = max(bytes_of({hash: self._inputs_of_choices[hash]}) for hash in hashes)
         super().__init__(question.device, caches or caches_of_a_model(question.device, largest))
-        self._counted = self._counted or not can_be_copied(self._made)
+        self._counted = self._counted or not can_be_copied(self._inputs_of_choices)
         self._operands: list[Operands] = []
         self._runs: dict[str, list[Run]] = {}
 
-    def truth(self, asked: OpSpec) -> Truth:
+    def truth(self, spec: OpSpec) -> Truth:
         """Return the true result of the inputs that all choices get. Raises NoReference."""
         try:
             if self._numbers is not None:
-                return self._numbers.truth(asked.precision)
-            return true_product(asked, self._question.given)
-        except (RuntimeError, IndexError) as error:  # no memory for it, or odd operands
+                return self._numbers.truth(spec.precision)
+            return true_product(spec, self._question.given)
+        except (RuntimeError, IndexError) as error:  # out of memory, or unusual operands
             raise NoReference(torch_api.describe(error)) from error
 
-    def exact(self, asked: OpSpec, truth: Truth) -> Exact | None:
-        """Return the bound of each element of the result; None where none is known."""
+    def exact(self, spec: OpSpec, truth: Truth) -> Exact | None:
+        """Return the bound of each element of the result; None if unknown."""
         if self._numbers is not None:
             return None
         try:
-            return exact_product(asked, self._question.given, truth)
-        except (RuntimeError, IndexError, NoReference):  # no memory for it, or odd operands
+            return exact_product(spec, self._question.given, truth)
+        except (RuntimeError, IndexError, NoReference):  # out of memory, or unusual operands
             return None
 
     def check(self, hash: str, right: Truth | None) -> bool:
-        """Run a choice on tensors that nobody else uses; whether its result could be compared.
+        """Run a choice on separate tensors; return whether its result could be compared.
 
-        Raises ChoiceBroke where the result is wrong, or not there after a timed sample, and where
-        processes are left behind.
+        Raises ChoiceBroke if the result is wrong, or missing after a timed sample, and if processes
+        are left behind.
         """
         self._runs.clear()
         self._operands = []
@@ -126,8 +126,8 @@ class ChoiceBench(Sampler):
         return True
 
     def _result(self, hash: str) -> Tensor:
-        """Return the result of one call, later of a timed sample where the choice has an output."""
-        operands = copied_operands({hash: self._made[hash]}, bytes_at_random_offset)
+        """Return the result of one call, or of a later timed sample if the choice has an output."""
+        operands = copied_operands({hash: self._inputs_of_choices[hash]}, bytes_at_random_offset)
         out = operands[hash][-1]
         out.fill_(math.nan if out.is_floating_point() else -7)
         run = self._question.run_function(hash, operands)
@@ -135,7 +135,7 @@ class ChoiceBench(Sampler):
             self._timer.sample([run], self._repeat(hash))
             given = None if self._question.returned(hash, out) is None else run()
         else:
-            with self._house.leaving_nobody():
+            with self._guard.no_leftovers():
                 given = run()
         self._timer.wait()
         result = self._question.returned(hash, given)
@@ -155,7 +155,7 @@ class ChoiceBench(Sampler):
 
     def _output_of(self, hash: str, exact: Exact | None) -> OutputSample:
         operands = self._question.alike(
-            hash, copied_operands({hash: self._made[hash]}, bytes_at_random_offset)
+            hash, copied_operands({hash: self._inputs_of_choices[hash]}, bytes_at_random_offset)
         )
         out = operands[hash][-1]
         run = self._question.run_function(hash, operands)
@@ -174,16 +174,16 @@ class ChoiceBench(Sampler):
         return self._guarded(hash, lambda: self._sample(hash, self._runs[hash]))
 
     def _start(self, hashes: Sequence[str]) -> None:
-        """Make the operands anew, and what runs each choice on each copy of them."""
+        """Create the operands again, and a function that runs each choice on each copy of them."""
         self._runs.clear()
-        self._operands = []  # their memory can be used again
-        chosen = {hash: self._made[hash] for hash in hashes}
+        self._operands = []  # frees their memory
+        chosen = {hash: self._inputs_of_choices[hash] for hash in hashes}
         self._operands = self._copied(lambda: copied_operands(chosen, bytes_at_random_offset))
         for hash in hashes:
             self._runs[hash] = self._guarded(hash, functools.partial(self._started, hash))
 
     def _bytes_of(self, hashes: Sequence[str]) -> int:
-        return bytes_of({hash: self._made[hash] for hash in hashes})
+        return bytes_of({hash: self._inputs_of_choices[hash] for hash in hashes})
 
     def _started(self, hash: str) -> list[Run]:
         runs = [self._question.run_function(hash, operands) for operands in self._operands]
@@ -199,26 +199,26 @@ class ChoiceBench(Sampler):
                 try:
                     return action()
                 finally:
-                    self._house.tidy()
+                    self._guard.tidy()
         except LeftRunning as error:
             raise ChoiceBroke(hash, str(error)) from error
-        except BaseException as error:  # whatever a kernel raises is the end of this choice alone
+        except BaseException as error:  # a kernel's error ends only this choice
             raise ChoiceBroke(hash, torch_api.describe(error)) from error
 
 
 class NothingMeasured(Exception):
-    """There is no measurement; one line says why."""
+    """There is no measurement; the message is one line."""
 
 
-def run(job: MeasureJob, tell: TellProgress, mark: ChoiceMark) -> MeasureResult:
-    """Raises BadJob where every choice is broken, or there is no such mode. A GPU's memory is free
-    again afterwards."""
+def run(job: MeasureJob, progress: ReportProgress, mark: ChoiceMark) -> MeasureResult:
+    """Measure. Raises JobInvalid if every choice is broken, or the mode does not exist. A GPU's
+    memory is freed afterwards."""
     if not set(job.hashes) - set(job.broken):
-        raise BadJob("the job's `hashes` are all broken")
+        raise JobInvalid("the job's `hashes` are all broken")
     settings = settings_of(job.mode)
     set_threads(job.threads)
     try:
-        return _measured(job, settings, tell, mark)
+        return _measured(job, settings, progress, mark)
     except (NothingMeasured, NotRebuildable) as error:
         return MeasureResult(ok=False, reason=str(error), modes=len(torch_api.MODES))
     finally:
@@ -227,11 +227,11 @@ def run(job: MeasureJob, tell: TellProgress, mark: ChoiceMark) -> MeasureResult:
 
 
 def _measured(
-    job: MeasureJob, settings: Mapping[str, bool], tell: TellProgress, mark: ChoiceMark
+    job: MeasureJob, settings: Mapping[str, bool], progress: ReportProgress, mark: ChoiceMark
 ) -> MeasureResult:
     hashes = list(dict.fromkeys(job.hashes))
     set_precision(job.key)
-    tell(f"compiling {job.op} up to its choices")
+    progress(f"compiling {job.op} up to its choices")
     caught = question_of(
         job.key,
         [hash for hash in hashes if hash not in job.broken],
@@ -256,23 +256,23 @@ def _measured(
     able = [hash for hash in hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
     rounds, unchecked, caches = Rounds([]), tuple[str, ...](), job.caches
-    found: dict[str, OutputSample] = {}
+    samples: dict[str, OutputSample] = {}
     if able:
         with BenchmarkDevice(question.device).current():
             bench = ChoiceBench(question, able, mark, job.caches, caught.numbers)
             rounds, unchecked = _rounds(
-                job, question, bench, able, rounds_reporter(tell, names), found
+                job, question, bench, able, rounds_reporter(progress, names), samples
             )
         caches = bench.caches
         if caught.numbers is not None and caught.numbers.note:
             unchecked = (*unchecked, caught.numbers.note)
     rounds.failed.update(failed)
-    measurement, log = _recorded(job, rounds, names, unchecked, caches or "hot", found)
+    measurement, log = _recorded(job, rounds, names, unchecked, caches or "hot", samples)
     return MeasureResult(True, modes=modes, measurement=measurement, log=log)
 
 
-def _why(hash: str, question: Question) -> str:
-    """Return why a choice is not offered; where unknown, the usual reason."""
+def _why(hash: str, question: SelectorCall) -> str:
+    """Return why a choice is not offered; if unknown, the usual reason."""
     dynamic = "choices for dynamic sizes have hashes of their own"
     if question.device.type != "cpu":
         return why_not_offered(hash, question.choices) or dynamic
@@ -283,45 +283,45 @@ def _why(hash: str, question: Question) -> str:
 
 def _rounds(
     job: MeasureJob,
-    question: Question,
+    question: SelectorCall,
     bench: ChoiceBench,
     able: Sequence[str],
     hear: OnRounds,
-    found: dict[str, OutputSample],
+    samples: dict[str, OutputSample],
 ) -> tuple[Rounds, tuple[str, ...]]:
-    """What was seen of those whose results are right, and a sentence on those that could not be
-    checked. `found` is told what each one computes."""
+    """Return the rounds of choices with right results, and a line about others that could not be
+    checked. `samples` receives each one's output."""
     bench.set_reference(_operations(job.key, question.columns))
-    given = options_of(job.key, job.hashes, job.options)
-    asked = op_spec_of(job.op, job.precision, question.choices.values(), question.sizes, given)
+    given = options_of_key(job.key, job.hashes, job.options)
+    spec = op_spec_of(job.op, job.precision, question.choices.values(), question.sizes, given)
     try:
-        right, unknown = bench.truth(asked), ""
+        right, unknown = bench.truth(spec), ""
     except NoReference as error:
         right, unknown = None, f": {error}"
-    exact = None if right is None else bench.exact(asked, right)
+    exact = None if right is None else bench.exact(spec, right)
     wrong: dict[str, str] = {}
     unchecked: list[str] = []
     for hash in able:
         try:
             if not bench.check(hash, right):
                 unchecked.append(hash)
-            if not asked.adds_up:
-                found[hash] = bench.output_of(hash, exact)
+            if not spec.adds_up:
+                samples[hash] = bench.output_of(hash, exact)
         except ChoiceBroke as broken:
             wrong[hash] = broken.reason
-    exact = None  # its memory can be used again
+    exact = None  # frees its memory
     able = [hash for hash in able if hash not in wrong]
     rounds = Rounds([])
     if able:
-        hear(rounds, job.budget)  # from here on it measures
+        hear(rounds, job.budget)  # measuring begins here
         rounds = measure(bench, able, time.monotonic() + job.budget, hear, job.rounds)
-    for hash in [] if asked.adds_up else list(rounds.hashes):
+    for hash in [] if spec.adds_up else list(rounds.hashes):
         try:
             bench.check(hash, right)
         except ChoiceBroke as broken:
             rounds.expel(broken)
     rounds.failed.update(wrong)
-    if question.device.type != "cpu":  # the thread sleeps until the device is done
+    if question.device.type != "cpu":  # on a GPU the thread sleeps until the device is done
         rounds.signs = replace(rounds.signs, cpu_seconds=None)
     left = [str(question.choices[hash].name) for hash in unchecked if hash in rounds.hashes]
     if not left:
@@ -343,15 +343,15 @@ def _recorded(
     names: Mapping[str, str],
     unchecked: tuple[str, ...],
     caches: Caches,
-    found: Mapping[str, OutputSample],
+    samples: Mapping[str, OutputSample],
 ) -> tuple[Measurement, str | None]:
-    """The measurement, and the log of the session that it was written as. Raises NothingMeasured
-    where no choice could be run."""
+    """Return the measurement, and the log of the session in which it was written. Raises
+    NothingMeasured if no choice could be run."""
     if not rounds.standings:
         hash, reason = next(iter(rounds.failed.items()))
         raise NothingMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
     log = recording.session_without_tunings()
-    outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
+    outputs = outputs_of(samples, [standing.hash for standing in rounds.standings])
     measurement = measurement_of(job.key, rounds, names, log.session, outputs, caches, unchecked)
     lost = recording.write_alone(log, TuningMeasured(as_asked(measurement)))
     if not lost:

@@ -1,8 +1,8 @@
-"""What this machine can do at best, measured in three seconds: square matrix products, a copy.
+"""The peak performance of this machine, measured in three seconds: square matrix products, a copy.
 
-It is the roof of the roofline where no data sheet tells one. A best time is taken, not a median:
-a roof is what was reached once. The copy counts each byte read and written once, as STREAM does:
-once with more than the caches hold, and on a CPU with what fits in each of them.
+It is the roof of the roofline if no data sheet has one. The best time counts, not a median: a roof
+is what was reached once. The copy counts each byte read and written once, as in STREAM: once with
+more than the caches hold, and on a CPU with what fits into each of them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import torch
 from backend.inductor.torch import tuning as torch_api
 from backend.measure.devices import cpu_caches
 from backend.processes.shared import ChoiceMark
-from backend.wire.jobs import Arithmetic, BadJob, CacheLevel, PeakJob, PeakResult
-from backend.worker.protocol import TellProgress
+from backend.wire.jobs import Arithmetic, CacheLevel, JobInvalid, PeakJob, PeakResult
+from backend.worker.protocol import ReportProgress
 
 _SECONDS = 0.3
-"""For each kind of arithmetic, for the copy, and for that in each cache."""
+"""Seconds for each kind of arithmetic, for the copy, and for that in each cache."""
 _EACH = 0.05
-"""For one size of matrices. A product longer than this is large enough for any device."""
+"""Seconds for one size of matrices. A longer product is large enough for any device."""
 _SMALLEST, _LARGEST = 256, 8192
 _COPIED = {"cpu": 256 << 20, "cuda": 1 << 30}
-"""Bytes at least; beyond what a cache holds."""
+"""The minimum bytes; more than a cache holds."""
 _MOST_COPIED = 1 << 30
 _MOST_IN_CACHE = 32 << 20
 """Bytes read and written: the last cache of a shared machine is not all ours."""
 _BATCH = 16 << 20
-"""Bytes that are copied at least between two looks at the clock."""
+"""The minimum bytes copied between two readings of the clock."""
 _KINDS: Mapping[Arithmetic, torch.dtype] = {
     "fp64": torch.float64,
     "fp32": torch.float32,
@@ -39,19 +39,19 @@ _KINDS: Mapping[Arithmetic, torch.dtype] = {
 }
 
 
-def run(job: PeakJob, tell: TellProgress, mark: ChoiceMark) -> PeakResult:
-    """Raises BadJob where there is no such device."""
+def run(job: PeakJob, progress: ReportProgress, mark: ChoiceMark) -> PeakResult:
+    """Measure the peaks. Raises JobInvalid if there is no such device."""
     device = job.device
     if device not in _COPIED or (device == "cuda" and not torch.cuda.is_available()):
-        raise BadJob(f"this torch has no device {device} to measure")
+        raise JobInvalid(f"this torch has no device {device} to measure")
     device_facts = torch_api.device_facts()
     on_gpu = device == "cuda"
     started = time.perf_counter()
     tflops: dict[Arithmetic, float] = {}
     for kind, dtype in _KINDS.items():
-        tell(f"multiplying {kind} matrices")
+        progress(f"multiplying {kind} matrices")
         tflops[kind] = _products(device, dtype)
-    tell("copying")
+    progress("copying")
     levels = _cpu_levels() if device == "cpu" else {}
     gbs = _copies(device, max(levels.values(), default=0))
     return PeakResult(
@@ -67,19 +67,19 @@ def run(job: PeakJob, tell: TellProgress, mark: ChoiceMark) -> PeakResult:
 
 
 def _cpu_levels() -> dict[int, int]:
-    """Return bytes by cache level, of the CPUs that the threads can be on."""
+    """Return bytes by cache level, of the CPUs that the threads may use."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     return cpu_caches(allowed[: torch.get_num_threads()])
 
 
 def _in_caches(levels: Mapping[int, int], memory: float) -> tuple[CacheLevel, ...]:
-    """What copies reach that stay in half of a cache. One that gives no more than the memory, as
-    where others have it too, is none to us."""
-    found = (
+    """Return the bandwidth of copies that stay in half of a cache. A cache that is not faster than
+    memory, for example because others use it, is left out."""
+    levels_measured = (
         CacheLevel(f"L{level}", size, _copies("cpu", 0, min(size // 2, _MOST_IN_CACHE) // 2))
         for level, size in levels.items()
     )
-    return tuple(cache for cache in found if cache.gbs and cache.gbs > memory)
+    return tuple(cache for cache in levels_measured if cache.gbs and cache.gbs > memory)
 
 
 def _on_gpu() -> tuple[CacheLevel, ...]:
@@ -89,7 +89,7 @@ def _on_gpu() -> tuple[CacheLevel, ...]:
 
 
 def _products(device: str, dtype: torch.dtype) -> float:
-    """Return 10^12 operations a second at the size that reaches most."""
+    """Return 10^12 operations per second at the fastest size."""
     most, size = 0.0, _SMALLEST
     _best(_product(device, dtype, size), device, 0.0)  # loads the library, which may take seconds
     end = time.perf_counter() + _SECONDS
@@ -109,7 +109,7 @@ def _product(device: str, dtype: torch.dtype, size: int) -> Callable[[], object]
 
 
 def _copies(device: str, cached: int, small: int = 0) -> float:
-    """Return 10^9 bytes a second, read and written, of more than `cached`, or of `small`, bytes."""
+    """Return 10^9 bytes per second, read and written, of more than `cached`, or `small`, bytes."""
     size = small or min(max(_COPIED[device], cached), _MOST_COPIED)
     source = torch.ones(size // 4, device=device)
     target = torch.empty_like(source)
@@ -124,7 +124,7 @@ def _copies(device: str, cached: int, small: int = 0) -> float:
 
 
 def _best(work: Callable[[], object], device: str, budget: float) -> float:
-    """Return the shortest of the calls that fit into `budget` seconds, after one to warm up."""
+    """Return the shortest of the calls that fit into `budget` seconds, after a warm-up."""
     work()
     best, end = float("inf"), time.perf_counter() + budget
     while True:

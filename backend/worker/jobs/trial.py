@@ -1,8 +1,8 @@
-"""Inductor's selector with choices put in place, as raised numbers of a pin would put them there.
+"""Trials of a captured graph: Inductor's selector with choices put in place by raised numbers, as a
+pin does.
 
-A pin that stock PyTorch follows is nothing but numbers: its rivals' times are raised. So the
-selector sees the same here, and whatever Inductor decides by these times, such as what it fuses
-with what, it decides as a program with the pin.
+A pin that stock PyTorch follows only raises its rivals' times. So the selector sees the same here,
+and all decisions by these times, such as fusions, are those of a program with the pin.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from backend.inductor.benchmark.request import BenchmarkDevice
 from backend.inductor.hooks import recording
 from backend.inductor.hooks.environment import home
 from backend.inductor.torch import tuning as torch_api
-from backend.inductor.torch.captured import usable_settings
-from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_graph
+from backend.inductor.torch.captured import option_value, usable_settings
+from backend.inductor.torch.compiling import CompiledGraph, FakeTensors, compile_graph
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.measure.rounds import ChoiceBroke, disturbances, measure
 from backend.model.events import GraphTried
-from backend.model.graph import Arm, Trial, TrialArm, hashes_of
+from backend.model.graph import Arm, Trial, TrialArm, hashes_of, options_of, swaps_of
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
 from backend.wire.captured import MOST_BYTES
-from backend.wire.jobs import BadJob, TrialJob, TrialResult
+from backend.wire.jobs import JobInvalid, TrialJob, TrialResult
 from backend.worker.boundary import as_asked, root_of, why_not_offered
 from backend.worker.problem import set_threads, template_choices
-from backend.worker.protocol import TellProgress, rounds_reporter
+from backend.worker.protocol import ReportProgress, rounds_reporter
 from backend.worker.trial.drawn import NotDrawable, drawn_constants, drawn_inputs
 from backend.worker.trial.passes import (
     ArmRounds,
@@ -49,15 +49,15 @@ from backend.worker.trial.passes import (
     PassBench,
     allowed_error,
     changed,
-    difference,
     kernels_of,
+    output_difference,
 )
 from backend.worker.trial.program import CapturedProgram, TensorInput, program_of
 from backend.worker.trial.text import TextRefused
 
 
 class SwapSelector(torch_api.LazySelector):
-    """`swaps` are the choices to put in place; `offered` has the choices that there were."""
+    """A selector; `swaps` are the choices put in place; `offered` receives all choices."""
 
     def __init__(self, swaps: Mapping[TuningKey, str]) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class SwapSelector(torch_api.LazySelector):
 
 
 class ArmNotCompiled(Exception):
-    """The graph cannot be compiled with an arm; one line says why."""
+    """The graph cannot be compiled with an arm; the message is one line."""
 
 
 def compile_arm(
@@ -114,23 +114,27 @@ def compile_arm(
     *,
     stock: bool,
 ) -> CompiledGraph:
-    """`weights` are the drawn inputs, some of which may become constants.
-
-    Raises ArmNotCompiled, also where a choice of the arm is not what was compiled.
-    """
+    """Compile an arm; `weights` are the drawn inputs, some of which may become constants. Raises
+    ArmNotCompiled, also if a choice of the arm was not compiled in."""
+    try:
+        options = {
+            option.name: option_value(option.name, option.value) for option in options_of(arm)
+        }
+    except ValueError as error:
+        raise ArmNotCompiled(str(error)) from error
     swaps = hashes_of(arm)
     selector = SwapSelector(swaps)
     torch_api.set_selector(None if stock else selector)
     try:
-        compiled = _compiled_arm(program, constants, weights, graph_cache=stock)
-    except Exception as error:  # whatever the compiler raises is this arm's answer
+        compiled = _compiled_arm(program, constants, weights, options, graph_cache=stock)
+    except Exception as error:  # a compiler error is this arm's result
         raise ArmNotCompiled(f"it does not compile: {torch_api.describe(error)}") from error
     finally:
         torch_api.set_selector(None)
-    for swap in () if stock else arm:
+    for swap in () if stock else swaps_of(arm):
         offered = selector.offered.get(swap.key)
         if offered is None:
-            raise ArmNotCompiled(f"the graph does not ask for {swap.op} {swap.inputs}")
+            raise ArmNotCompiled(f"the graph does not tune {swap.op} {swap.inputs}")
         if swap.hash not in offered:
             names = ", ".join(sorted(offered.values()))
             line = f"{swap.hash} is none of its {counted(len(offered), 'choice')} here ({names})"
@@ -143,20 +147,21 @@ def _compiled_arm(
     program: CapturedProgram,
     constants: Mapping[str, Any],
     weights: Sequence[Any],
+    options: Mapping[str, Any],
     *,
     graph_cache: bool,
 ) -> CompiledGraph:
     head = program.head
-    stand_ins = StandIns(head.symbols)
+    stand_ins = FakeTensors(head.symbols)
     inputs = [_stand_in(stand_ins, program, given) for given in program.inputs]
     module = program.module(constants)
-    settings = usable_settings(head.config)
+    settings = {**usable_settings(head.config), **options}
     return compile_graph(
         module, inputs, stand_ins, head, settings, weights, graph_cache=graph_cache
     )
 
 
-def _stand_in(stand_ins: StandIns, program: CapturedProgram, given: Any) -> Any:
+def _stand_in(stand_ins: FakeTensors, program: CapturedProgram, given: Any) -> Any:
     symbols = stand_ins.symbols
     if not isinstance(given, TensorInput):
         return given.value(symbols)
@@ -170,33 +175,33 @@ def _stand_in(stand_ins: StandIns, program: CapturedProgram, given: Any) -> Any:
 
 
 KEPT_ARMS = 16
-"""Compiled arms of the last graph, for another trial of it."""
+"""The number of compiled arms of the last graph kept for another trial."""
 KEPT_BYTES = 256 << 20
-"""A graph whose arms have larger constants, each of its own, is compiled anew."""
+"""A graph whose arms have larger constants, each with its own, is compiled again."""
 LOST_SHARE = 0.1
-"""Share of the rounds that another process spoiled, from which on that is told."""
+"""The share of rounds spoiled by other processes from which on that is reported."""
 
 
 class NothingTried(Exception):
-    """There is no trial; one line says why."""
+    """There is no trial; the message is one line."""
 
 
-def run(job: TrialJob, tell: TellProgress, mark: ChoiceMark) -> TrialResult:
-    """Raises BadJob where there are no arms."""
+def run(job: TrialJob, progress: ReportProgress, mark: ChoiceMark) -> TrialResult:
+    """Run a trial. Raises JobInvalid if there are no arms."""
     if not job.arms:
-        raise BadJob("the job's `arms` are empty")
+        raise JobInvalid("the job's `arms` are empty")
     layout = Layout(root_of(job))
     try:
         program, digest = _program(layout, job.graph)
         with _as_the_program(program, job.threads):
-            return _tried(job, layout, _kept_for(program, digest, job), tell, mark)
+            return _tried(job, layout, _kept_for(program, digest, job), progress, mark)
     except (NothingTried, TextRefused, NotDrawable) as error:
         return TrialResult(ok=False, reason=str(error))
 
 
 def _program(layout: Layout, graph: str) -> tuple[CapturedProgram, str]:
     if not (graph.isascii() and graph.isalnum() and len(graph) <= 64):
-        raise NothingTried("that is no id of a graph")
+        raise NothingTried("that is not an id of a graph")
     path = layout.graphs / f"{graph}.py"
     try:
         with opened_file(layout.root, path) as descriptor:
@@ -207,7 +212,7 @@ def _program(layout: Layout, graph: str) -> tuple[CapturedProgram, str]:
     try:
         program = program_of(_for_this_gpu(data.decode()))
     except (TextRefused, UnicodeDecodeError) as error:
-        raise NothingTried(f"{path.name} is no captured graph of ours: {error}") from error
+        raise NothingTried(f"{path.name} is not a captured graph of ours: {error}") from error
     return program, hashlib.sha256(data).hexdigest()
 
 
@@ -216,14 +221,14 @@ _GPU = re.compile(r"(\bdevice\(type='cuda', index=|'cuda:)(\d{1,3})(?=[)'])")
 
 def _for_this_gpu(text: str) -> str:
     """Return the text of a graph captured on one GPU, for the GPU of this process."""
-    if len({found[2] for found in _GPU.finditer(text)}) != 1 or not torch.cuda.is_available():
+    if len({match[2] for match in _GPU.finditer(text)}) != 1 or not torch.cuda.is_available():
         return text
     return _GPU.sub(rf"\g<1>{torch.cuda.current_device()}", text)
 
 
 @contextlib.contextmanager
 def _as_the_program(program: CapturedProgram, threads: int | None) -> Iterator[None]:
-    """A block with the threads and the precision of products of a program."""
+    """A context with a program's threads and precision of products."""
     precision = torch_api.precision()
     try:
         torch_api.set_precision(program.head.precision)
@@ -237,12 +242,12 @@ def _as_the_program(program: CapturedProgram, threads: int | None) -> Iterator[N
         set_threads(None)
 
 
-# Compiled arms, of which the last ones stay
+# Compiled arms, of which the last are kept
 
 
 @dataclass
 class _Kept:
-    """The arms of one graph that were compiled in this process, under circumstances `key`."""
+    """The compiled arms of one graph in this process, under circumstances `key`."""
 
     key: tuple[object, ...]
     program: CapturedProgram
@@ -251,7 +256,7 @@ class _Kept:
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of the weights that each arm packs for itself."""
+        """The bytes of the weights that each arm packs for itself."""
         storages = self.program.storages
         return sum(int(storage.size(self.program.head.symbols)) for storage in storages) * bool(
             self.program.head.freezing
@@ -279,41 +284,43 @@ def _compiled(
     inputs: Sequence[Any],
     arms: Sequence[Arm],
     job: TrialJob,
-    tell: TellProgress,
+    progress: ReportProgress,
     mark: ChoiceMark,
 ) -> tuple[dict[str, CompiledGraph], dict[str, str]]:
     """Return the compiled arms by number, and why others cannot be compiled."""
     compiled: dict[str, CompiledGraph] = {}
     failed: dict[str, str] = {}
     for at, arm in enumerate(arms):
-        tell(f"compiling arm {at + 1} of {len(arms)}", compiled=at, total=len(arms))
+        progress(f"compiling arm {at + 1} of {len(arms)}", compiled=at, total=len(arms))
         if arm not in kept.arms:
             try:
                 with mark.at("compiling", _blamed(arm)):
-                    made = compile_arm(kept.program, kept.constants, inputs, arm, stock=job.stock)
+                    compiled_arm = compile_arm(
+                        kept.program, kept.constants, inputs, arm, stock=job.stock
+                    )
             except ArmNotCompiled as error:
                 failed[str(at)] = str(error)
                 continue
             while len(kept.arms) >= KEPT_ARMS:
                 del kept.arms[next(iter(kept.arms))]
-            kept.arms[arm] = made
+            kept.arms[arm] = compiled_arm
         compiled[str(at)] = kept.arms[arm]
     return compiled, failed
 
 
 def _blamed(arm: Arm) -> str:
-    return arm[-1].hash if arm else ""
+    return arm[-1].identity if arm else ""
 
 
 # The trial
 
 
 def _tried(
-    job: TrialJob, layout: Layout, kept: _Kept, tell: TellProgress, mark: ChoiceMark
+    job: TrialJob, layout: Layout, kept: _Kept, progress: ReportProgress, mark: ChoiceMark
 ) -> TrialResult:
     arms = list(dict.fromkeys(job.arms))
     inputs = drawn_inputs(kept.program)
-    compiled, failed = _compiled(kept, inputs, arms, job, tell, mark)
+    compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
     if "0" in failed:
         raise NothingTried(f"the baseline: {failed['0']}")
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
@@ -322,7 +329,7 @@ def _tried(
         bench = PassBench(inputs, compiled, device, mark, blamed)
         del inputs
         try:
-            rounds, differences = _rounds(job, kept.program, bench, compiled, failed, tell)
+            rounds, differences = _rounds(job, kept.program, bench, compiled, failed, progress)
             uncaptured = bench.uncaptured
         except ChoiceBroke as broken:
             raise NothingTried(f"the baseline cannot be run: {broken.reason}") from broken
@@ -365,15 +372,15 @@ def _rounds(
     bench: PassBench,
     compiled: Mapping[str, CompiledGraph],
     failed: dict[str, str],
-    tell: TellProgress,
+    progress: ReportProgress,
 ) -> tuple[ArmRounds, dict[str, OutputDifference]]:
-    """What was seen of the arms that compute the same as the first. Raises ChoiceBroke for it."""
+    """Return the rounds of arms with outputs like the first's. Raises ChoiceBroke for the first."""
     first = bench.outputs("0")
     allowed = allowed_error(program)
     differences: dict[str, OutputDifference] = {}
     for arm in compiled:
         try:
-            differences[arm] = difference(first, bench.outputs(arm), allowed)
+            differences[arm] = output_difference(first, bench.outputs(arm), allowed)
         except ChoiceBroke as broken:
             if arm == "0":
                 raise
@@ -386,7 +393,7 @@ def _rounds(
     able = [arm for arm in compiled if arm not in failed]
     rounds = ArmRounds(able, error=job.error)
     deadline = time.monotonic() + job.budget
-    measure(bench, able, deadline, rounds_reporter(tell, of=" of passes"), job.rounds, rounds)
+    measure(bench, able, deadline, rounds_reporter(progress, of=" of passes"), job.rounds, rounds)
     if "0" not in rounds.hashes:
         raise ChoiceBroke("0", rounds.failed.get("0", "it cannot be run"))
     if bench.clock != "host":  # the thread sleeps until the device is done
@@ -403,7 +410,7 @@ def _arm(
 ) -> TrialArm:
     if at in rounds.failed:
         return TrialArm(arm, failed=rounds.failed[at])
-    standing = next(one for one in rounds.standings if one.hash == at)
+    standing = next(each for each in rounds.standings if each.hash == at)
     gone, added = changed(kernels["0"], kernels[at])
     return TrialArm(
         swaps=arm,

@@ -1,8 +1,8 @@
-"""Let PyTorch's TunableOp tune one product, by its public functions alone.
+"""Make PyTorch's TunableOp tune one product, with its public functions only.
 
-They are in builds for CUDA and ROCm; a build for the CPU has the Python module and not what is
-below it. PyTorch reads its results file when it is first asked, and writes it when the process
-ends: both happen in the folder of the job, and the rows are taken from its memory.
+These are in builds for CUDA and ROCm; a build for the CPU has the Python module but not the
+implementation. PyTorch reads its results file when first used, and writes it when the process ends:
+both happen in the folder of the job, and the rows are taken from memory.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch.cuda import tunable
 
 from backend.errors import brief
 from backend.processes.shared import ChoiceMark
-from backend.wire.jobs import BadJob, TunableOpJob, TunableOpResult, TunedProduct
-from backend.worker.protocol import TellProgress
+from backend.wire.jobs import JobInvalid, TunableOpJob, TunableOpResult, TunedProduct
+from backend.worker.protocol import ReportProgress
 
 _OURS = ("ENABLED", "TUNING", "RECORD_UNTUNED", "FILENAME")
-"""Variables that this job sets itself: each counts for more than what a function is told. The
-others (how long, which libraries, how exact) stay the person's."""
+"""Variables that this job sets itself, because each overrides a function's argument. The others
+(how long, which libraries, how exact) stay the person's."""
 
 
-def run(job: TunableOpJob, tell: TellProgress, mark: ChoiceMark) -> TunableOpResult:
-    """Raises BadJob."""
+def run(job: TunableOpJob, progress: ReportProgress, mark: ChoiceMark) -> TunableOpResult:
+    """Tune a product. Raises JobInvalid."""
     folder = Path(job.folder)
     if "\n" in job.line or not folder.is_dir():
-        raise BadJob("the job needs one line and a folder that is there")
+        raise JobInvalid("the job needs one line and an existing folder")
     why = _why_not()
     if why:
         return TunableOpResult(able=False, reason=f"PyTorch {torch.__version__} {why}")
@@ -43,7 +43,7 @@ def run(job: TunableOpJob, tell: TellProgress, mark: ChoiceMark) -> TunableOpRes
         validators = {str(name): str(value) for name, value in _tuples(tunable.get_validators())}
         if not job.line:
             return TunableOpResult(able=True, validators=validators)
-        tell(f"tuning {job.line}")
+        progress(f"tuning {job.line}")
         before = set(_rows(tunable.get_results()))
         reason = _tune(job.line, folder / "untuned.csv")
         rows = tuple(row for row in _rows(tunable.get_results()) if row not in before)
@@ -65,8 +65,8 @@ def _why_not() -> str:
 
 
 def _tune(line: str, untuned: Path) -> str:
-    """What PyTorch says against it, in a line; it warns of what it leaves out, and raises for what
-    it cannot read."""
+    """Tune, and return PyTorch's objection in a line; it warns about lines that it skips, and
+    raises for lines that it cannot read."""
     untuned.write_text(f"{line}\n")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -1,9 +1,9 @@
-"""Inductor's own autotuning of one op, made again and kept where every tuning is kept.
+"""Inductor's own autotuning of one op, repeated and stored like every tuning.
 
-The op is rebuilt from its inputs and compiled with autotuning on and without graph caches, by the
-selector that `rocm-tui run` uses: so the tuning is recorded in a session's log while it runs, and
-its times go into the persistent cache under the key that a model's own tuning has. Pins do not
-decide here; a pinned tuning stays pinned and learns the new times.
+The op is rebuilt from its inputs and compiled with autotuning on and without graph caches, with the
+selector of `rocm-tui run`: so the tuning is recorded in a session's log while it runs, and its
+times go into the persistent cache under the key of a model's own tuning. Pins do not decide here; a
+pinned tuning stays pinned and gets the new times.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ from backend.worker.problem import (
     set_threads,
     settings_of,
 )
-from backend.worker.protocol import TellProgress
+from backend.worker.protocol import ReportProgress
 from backend.worker.rebuilt import NotRebuildable, compile_asking
-from backend.worker.retuning import Budget, ChoiceTimings, KeptAs, Task
+from backend.worker.retuning import Budget, ChoiceTimings, StoredHashes, TuneTask
 
 
 class NothingTuned(Exception):
-    """Nothing was tuned; one line says why."""
+    """Nothing was tuned; the message is one line."""
 
 
 class OneChoiceOffered(NothingTuned):
-    """There is one choice, which Inductor takes without timing it."""
+    """There is only one choice, which Inductor takes without timing it."""
 
 
 class OtherMode(NothingTuned):
     """The cache shows that this key was tuned in another mode."""
 
 
-def run(job: TuneJob, tell: TellProgress, mark: ChoiceMark) -> TuneResult:
-    """Raises BadJob for a problem, or a mode, that there is not."""
+def run(job: TuneJob, progress: ReportProgress, mark: ChoiceMark) -> TuneResult:
+    """Tune. Raises JobInvalid for an invalid problem or mode."""
     settings: dict[str, object] = dict(settings_of(job.mode))
     if job.backends is not None:
         settings["max_autotune_gemm_backends"] = ",".join(job.backends).upper()
@@ -75,7 +75,7 @@ def run(job: TuneJob, tell: TellProgress, mark: ChoiceMark) -> TuneResult:
     set_threads(job.threads)
     modes = len(torch_api.MODES)
     try:
-        return _Tuning(asked_problem(job), job, settings, tell, mark).result()
+        return _Tuning(asked_problem(job), job, settings, progress, mark).result()
     except OtherMode as error:
         return TuneResult(ok=False, reason=str(error), conclusive=False, modes=modes)
     except (NothingTuned, NotRebuildable) as error:
@@ -89,31 +89,31 @@ class _Tuning:
         problem: Recipe,
         job: TuneJob,
         settings: Mapping[str, object],
-        tell: TellProgress,
+        progress: ReportProgress,
         mark: ChoiceMark,
     ) -> None:
         self._problem = problem
         self._job = job
         self._settings = settings
-        self._tell = tell
+        self._progress = progress
         budget = Budget(job.budget)
         visits = ChoiceTimings(mark, job.broken)
-        kept_as = KeptAs(ChoiceVariants(cache_dir()), job.kept_as, job.others)
-        self._task = Task(problem.is_met_by, budget, visits, kept_as, not job.any_mode)
-        self._story = Story(tell, lambda: budget.left, kept_as)
+        kept_as = StoredHashes(ChoiceVariants(cache_dir()), job.kept_as, job.others)
+        self._task = TuneTask(problem.is_met_by, budget, visits, kept_as, not job.any_mode)
+        self._story = TuningRecorder(progress, lambda: budget.left, kept_as)
 
     def result(self) -> TuneResult:
         version = str(torch.__version__)
-        if not versions.known(version):
+        if not versions.is_supported(version):
             raise NothingTuned(
-                f"torch {version} is not known to the hooks ({versions.range_text()} are), so "
+                f"torch {version} is not supported by the hooks ({versions.range_text()} are), so "
                 "nothing can be recorded"
             )
         set_precision(self._problem.key)
         program = rebuild_asked(self._problem, self._job.options)
         _watch_failures()
         selector = retuning.selector(self._task, self._story, self._job.templates)
-        self._tell(f"compiling {self._problem.op}")
+        self._progress(f"compiling {self._problem.op}")
         begin = time.monotonic()
         try:
             trouble = compile_asking(selector, program, self._settings)
@@ -124,10 +124,10 @@ class _Tuning:
         return self._kept(time.monotonic() - begin, trouble)
 
     def _check(self, trouble: str) -> None:
-        """Raises NothingTuned or NotRebuildable where no time was measured and kept."""
+        """Raise NothingTuned or NotRebuildable if no time was measured and stored."""
         task, op = self._task, self._problem.op
         if task.other_mode:
-            raise OtherMode(f"{op} was tuned in another mode: its choices are others")
+            raise OtherMode(f"{op} was tuned in another mode: its choices differ")
         if task.lost:
             raise NothingTuned(f"the times were measured but not kept: {task.lost}")
         if task.written:
@@ -135,10 +135,8 @@ class _Tuning:
         if trouble:
             raise NothingTuned(f"it does not compile: {trouble}")
         if task.key is None:
-            asked = "; ".join(f"{key.op} {key.inputs}" for key in task.asked) or "nothing"
-            raise NotRebuildable(
-                f"{op} cannot be rebuilt from its inputs: Inductor was asked for {asked}"
-            )
+            tuned = "; ".join(f"{key.op} {key.inputs}" for key in task.tuned) or "nothing"
+            raise NotRebuildable(f"{op} cannot be rebuilt from its inputs: Inductor tuned {tuned}")
         by = self._story.selected.by if self._story.selected else None
         if by == "deterministic":
             raise NothingTuned("deterministic mode is on, in which Inductor measures nothing")
@@ -183,21 +181,21 @@ class _Tuning:
 def _watch_failures() -> None:
     """Watch the failures of all tunings of this process, each in its own session."""
     retuning.watch_timeouts()
-    selector.install()  # its selector gives way to one for the task
+    selector.install()  # replaced by the task's selector
 
 
-class Story(Recorder):
-    """Records one tuning. `left` gives the seconds of its budget that are left, if it has one.
-    The log has the hashes under which times are kept; `choices` those of this process's GPU."""
+class TuningRecorder(Recorder):
+    """Records one tuning. `left` returns the seconds left of its budget, if it has one. The log has
+    the hashes under which times are stored; `choices` has those of this process's GPU."""
 
     def __init__(
-        self, tell: TellProgress, left: Callable[[], float | None], kept_as: KeptAs
+        self, progress: ReportProgress, left: Callable[[], float | None], kept_as: StoredHashes
     ) -> None:
         super().__init__()
         self._kept_as = kept_as
         self._n = 0
         self.selected: ChoiceSelected | None = None
-        self._tell_progress = tell
+        self._tell_progress = progress
         self._left = left
         self._telling = threading.Lock()
         self._op = ""
@@ -217,11 +215,11 @@ class Story(Recorder):
         return "" if self._writer is None else str(self._writer.path)
 
     def end(self) -> None:
-        """End the session: a worker is killed, so it cannot wait for its exit."""
+        """End the session here, since a worker is killed and cannot wait for its exit."""
         self.end_in(os.getpid())
 
     def taken_over(self, timings: Mapping[str, float]) -> None:
-        """Record that other GPUs take these times over."""
+        """Record that other GPUs also get these times."""
         kept_as = self._kept_as
         if timings:
             device = kept_as.index if kept_as.index is not None else torch.cuda.current_device()
@@ -231,12 +229,12 @@ class Story(Recorder):
         super().write(self._renamed(event))
         with self._telling:
             if self._take(event):
-                self._tell()
+                self._report()
 
     def _renamed(self, event: Event) -> Event:
-        """Return `event` with the hashes under which times are kept."""
+        """Return `event` with the hashes under which times are stored."""
         if isinstance(event, TuningStarted):
-            with contextlib.suppress(StoreError):  # raised again when the times are kept
+            with contextlib.suppress(StoreError):  # raised again when the times are stored
                 self._kept_as.write_modules([choice.hash or "" for choice in event.choices])
             return replace(event, choices=tuple(map(self._kept_as.choice, event.choices)))
         if isinstance(event, ChoiceCompiled | ChoiceTimed | ChoiceFailed | ChoiceSelected):
@@ -244,7 +242,7 @@ class Story(Recorder):
         return event
 
     def _take(self, event: Event) -> bool:
-        """Take `event` in; return whether it is reported as progress."""
+        """Process `event`; return whether it is reported as progress."""
         if isinstance(event, TuningStarted):
             self._op, self._n = event.op, event.n
             self._choices = {choice.hash or "": choice for choice in event.choices}
@@ -266,7 +264,7 @@ class Story(Recorder):
         self._since = self._since or time.monotonic()
         self._timed += 1
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         best = next((choice for choice in self.choices if choice.ms is not None), None)
         total = len(self._choices)
         self._tell_progress(

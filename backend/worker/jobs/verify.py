@@ -1,16 +1,15 @@
-"""Does the code that Inductor generates for an op really call the pinned choice?
+"""Verification that the code generated for an op calls the pinned choice.
 
 The op is rebuilt from its inputs key and compiled as a user would: caches warm, nothing special
 set. Before that it is compiled without graph caches and with the pinned choice as the only one, and
 the two generated sources are compared. Equal sources call the same kernel; if they differ, each
-other choice is compiled alone to say which one it is. Each compile ends as soon as the source is
-known: no kernel is built or run, nothing is benchmarked, and no entry of a cache is written.
+other choice is compiled alone to identify the one called. Each compile ends as soon as the source
+is known: no kernel is built or run, nothing is benchmarked, and no cache entry is written.
 
-A worker may verify one pin after another: each compile begins with what a fresh process would find,
-since torch.compile is reset, caches are read from disk again, and threads are set anew. The source
-of one choice alone depends on no file and is kept. What a process cannot take back is for the
-caller to know: our templates, a precision that was set, the mode; and `spent` tells of a compile
-that failed.
+A worker may verify several pins: each compile begins with the state of a fresh process, since
+torch.compile is reset, caches are read from disk again, and threads are set again. The source of
+one choice alone depends on no file and is kept. The caller must know the irreversible changes: our
+templates, a precision that was set, the mode; and `spent` reports a failed compile.
 """
 
 from __future__ import annotations
@@ -40,19 +39,17 @@ from backend.worker.problem import (
     settings_of,
     template_choices,
 )
-from backend.worker.protocol import TellProgress
-from backend.worker.rebuilt import NotRebuildable, Rebuilt
+from backend.worker.protocol import ReportProgress
+from backend.worker.rebuilt import NotRebuildable, RebuiltProgram
 
 
 class PinNotCalled(Exception):
-    """The pinned choice was not seen to be called; one line says why."""
+    """The pinned choice was not called, as far as seen; the message is one line."""
 
 
 class NotInThisMode(PinNotCalled):
-    """Inductor was not tuned in this mode: it has other choices than those in the cache.
-
-    The mode changes hashes of Triton choices alone: with none `offered`, no other need be tried.
-    """
+    """Inductor was not tuned in this mode: its choices differ from those in the cache. The mode
+    only changes hashes of Triton choices: if none is `offered`, no other mode need be tried."""
 
     def __init__(self, reason: str, offered: Iterable[str]) -> None:
         super().__init__(reason)
@@ -60,24 +57,24 @@ class NotInThisMode(PinNotCalled):
 
 
 class DoesNotCompile(PinNotCalled):
-    """It does not compile; what a failed compile leaves in the process is not known."""
+    """It does not compile; a failed compile leaves the process in an unknown state."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedCode:
-    """One compile: the generated source, comparable; and what the selector was asked."""
+    """One compile: the generated source, comparable; and the selections."""
 
     code: str
-    sight: Sight
+    sight: ObservedSelections
 
 
-def run(job: VerifyJob, tell: TellProgress, mark: ChoiceMark) -> VerifyResult:
-    """Raises BadJob where there is no such mode."""
+def run(job: VerifyJob, progress: ReportProgress, mark: ChoiceMark) -> VerifyResult:
+    """Verify. Raises JobInvalid if there is no such mode."""
     settings, modes = settings_of(job.mode), len(torch_api.MODES)
     set_threads(job.threads)
     try:
         with _current(job.gpu):
-            result = _Verification(job, settings, tell).result()
+            result = _Verification(job, settings, progress).result()
         return replace(result, modes=modes, torch=str(torch.__version__))
     except NotInThisMode as error:
         return VerifyResult(False, str(error), error.conclusive, modes)
@@ -91,7 +88,7 @@ def run(job: VerifyJob, tell: TellProgress, mark: ChoiceMark) -> VerifyResult:
 
 @contextlib.contextmanager
 def _current(gpu: int | None) -> Iterator[None]:
-    """A block in which torch uses that GPU. Raises PinNotCalled."""
+    """A context in which torch uses that GPU. Raises PinNotCalled."""
     if gpu is None:
         yield
         return
@@ -104,7 +101,7 @@ def _current(gpu: int | None) -> Iterator[None]:
         yield
 
 
-class _Alone(NamedTuple):
+class _AloneKey(NamedTuple):
     key: TuningKey
     hash: str
     recorded: str
@@ -114,31 +111,33 @@ class _Alone(NamedTuple):
 
 
 MOST_ALONE = 100
-_alone: dict[_Alone, GeneratedCode] = {}
-"""What was compiled with one choice alone, for the next time that its pin is verified."""
+_alone: dict[_AloneKey, GeneratedCode] = {}
+"""Sources compiled with a single choice, for the next verification of its pin."""
 
 
 class _Verification:
-    def __init__(self, job: VerifyJob, settings: Mapping[str, bool], tell: TellProgress) -> None:
+    def __init__(
+        self, job: VerifyJob, settings: Mapping[str, bool], progress: ReportProgress
+    ) -> None:
         self._key = job.key
         self._pinned = job.hash
-        self._told = job.options
+        self._options = job.options
         self._gpu = job.gpu
-        self._tell = tell
+        self._progress = progress
         self._mode = settings
         templates = is_own(job.hash)
-        if templates:  # their graphs are kept apart
+        if templates:  # their graphs are kept separate
             separate_graphs()
         self._selector = ProbeSelector(templates)
 
     def result(self) -> VerifyResult:
-        program = rebuild_key(self._key, [self._pinned], self._told)
+        program = rebuild_key(self._key, [self._pinned], self._options)
         set_precision(self._key)
         torch_api.set_selector(self._selector)
-        self._tell(f"compiling {self._key.op} with the pinned choice alone")
+        self._progress(f"compiling {self._key.op} with the pinned choice alone")
         alone = self._alone(program, self._pinned)
         names = self._offered(alone.sight)
-        self._tell(f"compiling {self._key.op} as a program would, caches warm")
+        self._progress(f"compiling {self._key.op} as a program would, caches warm")
         usual = self._compile(program, only=None)
         if usual.sight.untimed:
             raise NotInThisMode(
@@ -165,13 +164,12 @@ class _Verification:
         reason = f"the generated code calls {names[called]}, not {names[self._pinned]}"
         return VerifyResult(False, reason, kernel=names[called], hash=called, proof=proof)
 
-    def _offered(self, sight: Sight) -> dict[str, str]:
-        """Return the key's choices. Raises PinNotCalled if it is another, or lacks the pin's."""
+    def _offered(self, sight: ObservedSelections) -> dict[str, str]:
+        """Return the key's choices. Raises PinNotCalled for another key, or a missing choice."""
         if self._key not in sight.offered:
-            asked = "; ".join(f"{key.op} {key.inputs}" for key in sight.offered) or "nothing"
+            tuned = "; ".join(f"{key.op} {key.inputs}" for key in sight.offered) or "nothing"
             raise NotRebuildable(
-                f"{self._key.op} cannot be rebuilt from its inputs key: Inductor was asked for "
-                f"{asked}"
+                f"{self._key.op} cannot be rebuilt from its inputs key: Inductor tuned {tuned}"
             )
         names = sight.offered[self._key]
         if self._pinned not in names:
@@ -188,35 +186,41 @@ class _Verification:
         return names
 
     def _called(
-        self, program: Rebuilt, usual: GeneratedCode, alone: GeneratedCode, names: dict[str, str]
+        self,
+        program: RebuiltProgram,
+        usual: GeneratedCode,
+        alone: GeneratedCode,
+        names: dict[str, str],
     ) -> str | None:
         """Return the hash of the choice whose code `usual` is."""
         if usual.code == alone.code:
             return self._pinned
         for other, name in names.items():
             if other != self._pinned:
-                self._tell(f"comparing with {name}")
+                self._progress(f"comparing with {name}")
                 if self._alone(program, other).code == usual.code:
                     return other
         return None
 
-    def _alone(self, program: Rebuilt, hash: str) -> GeneratedCode:
-        """Return the code with that choice as the only one, in this process: no file changes it."""
+    def _alone(self, program: RebuiltProgram, hash: str) -> GeneratedCode:
+        """Return the code with that choice as the only one; cached, since it depends on no file."""
         mode = tuple(sorted(self._mode.items()))
-        asked = _Alone(self._key, hash, self._told, mode, torch.get_num_threads(), self._gpu)
-        compiled = _alone.get(asked)
+        circumstances = _AloneKey(
+            self._key, hash, self._options, mode, torch.get_num_threads(), self._gpu
+        )
+        compiled = _alone.get(circumstances)
         if compiled is None:
             compiled = self._compile(program, only=hash)
             if compiled.code:
                 while len(_alone) >= MOST_ALONE:
                     del _alone[next(iter(_alone))]
-                _alone[asked] = compiled
+                _alone[circumstances] = compiled
         return compiled
 
-    def _compile(self, program: Rebuilt, only: str | None) -> GeneratedCode:
-        """Compile up to the source. Raises DoesNotCompile if that fails for a reason of its own,
-        and NotRebuildable if it does so before any op was asked for."""
-        self._selector.sight = sight = Sight()
+    def _compile(self, program: RebuiltProgram, only: str | None) -> GeneratedCode:
+        """Compile up to the source. Raises DoesNotCompile if that fails for its own reason, and
+        NotRebuildable if it fails before any op is tuned."""
+        self._selector.sight = sight = ObservedSelections()
         self._selector.only = None if only is None else (self._key, only)
         settings = torch_api.compile_settings(
             {**self._mode, **program.settings},
@@ -227,9 +231,9 @@ class _Verification:
         try:
             with settings:
                 code = generated_code(lambda: compiled(*program.arguments))
-        except Exception as error:  # whatever the compiler raises is the job's answer
+        except Exception as error:  # a compiler error is the job's result
             lacking = only is not None and only not in sight.offered.get(self._key, {})
-            if lacking and not sight.offered:  # it got to no op: nothing is known of the key
+            if lacking and not sight.offered:  # it reached no op, which says nothing about the key
                 trouble = torch_api.describe(error)
                 raise NotRebuildable(f"{self._key.op} does not compile: {trouble}") from error
             if sight.untimed or lacking:
@@ -249,26 +253,26 @@ def _comparable(code: str) -> str:
 
 
 @dataclass
-class Sight:
-    """What the selector was asked during one compile, by key: names of the choices by hash."""
+class ObservedSelections:
+    """The selections of one compile, by key: names of the choices by hash."""
 
     offered: dict[TuningKey, dict[str, str]] = field(default_factory=dict)
     untimed: list[TuningKey] = field(default_factory=list)
-    """Those that stock torch would have benchmarked, since the cache lacks some choice."""
+    """Keys that stock torch would have benchmarked, because the cache lacks a choice."""
 
 
 class ProbeSelector(torch_api.LazySelector):
-    """Looks and never tunes: the stock one, but it refuses to benchmark. It offers all choices, or
-    of one key the one with a hash, as `only` says.
+    """The stock selector, which only observes: it refuses to benchmark. It offers all choices, or
+    for one key only the choice with the hash in `only`.
 
-    With `templates` it is asked about our templates too and honours pins, as under
-    `rocm-tui run --templates`.
+    With `templates` it also offers our choices and honours pins, as under `rocm-tui run
+    --templates`.
     """
 
     def __init__(self, templates: bool = False) -> None:
         super().__init__()
         self._pins = PinLookup() if templates else None
-        self.sight = Sight()
+        self.sight = ObservedSelections()
         self.only: tuple[TuningKey, str] | None = None
 
     def __call__(

@@ -1,10 +1,10 @@
-"""Tensors for a captured graph: drawn, always the same ones.
+"""Tensors for a captured graph: drawn, always the same.
 
-Numbers are such that deep graphs neither overflow nor vanish: weights are scaled by what is summed
-up over them, what has one dimension (a bias, a scale, a variance) lies around 1. Whole numbers may
-be indices: they stay below what they index, or are 0. Groups of rows end at even distances. Block
-masks of flex attention are as their masks make them: drawn as other whole numbers are, they would
-say that no block is to be computed.
+Numbers are such that deep graphs neither overflow nor vanish: weights are scaled by the number of
+summed terms, tensors of one dimension (a bias, a scale, a variance) are around 1. Integers may be
+indices: they stay below the size of the indexed dimension, or are 0. Groups of rows end at even
+distances. Block masks of flex attention are derived from their masks: drawn like other integers,
+they would exclude all blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from backend.inductor.torch.captured import flex_op, functions_of
-from backend.inductor.torch.compiling import StandIns
+from backend.inductor.torch.compiling import FakeTensors
 from backend.model.problem import TensorSpec
 from backend.wire.captured import FUNCTIONS
 from backend.worker.flex_numbers import AttentionCall, FunctionRef, Numbers, TensorRef
@@ -27,10 +27,10 @@ from backend.worker.trial.text import constant_tensor, generator_of
 
 
 def draw_masks(program: CapturedProgram, inputs: Sequence[Any]) -> None:
-    """Give the `inputs` that are block masks, or whole numbers that a function reads, the numbers
-    that a recorded call of its own would have. Raises what torch raises."""
+    """Give the `inputs` that are block masks, or integers that a function reads, the numbers of a
+    separately recorded call. Raises what torch raises."""
     module = program.module({each.name: constant_tensor(each, {}) for each in program.constants})
-    stand_ins = StandIns({})
+    stand_ins = FakeTensors({})
     stands = [
         stand_ins.tensor(each.shape, each.stride(), each.dtype, each.device, 0)
         if isinstance(each, Tensor)
@@ -47,13 +47,13 @@ def draw_masks(program: CapturedProgram, inputs: Sequence[Any]) -> None:
         numbers = Numbers(call.op, call)
         for at, source in enumerate(sources):
             value = given.get(source)
-            made = numbers.given(-1, f"t{at}") if isinstance(value, Tensor) else None
-            if isinstance(value, Tensor) and made is not None and not made.is_floating_point():
-                value.copy_(made)
+            mask = numbers.given(-1, f"t{at}") if isinstance(value, Tensor) else None
+            if isinstance(value, Tensor) and mask is not None and not mask.is_floating_point():
+                value.copy_(mask)
 
 
 def _call(program: CapturedProgram, node: Any) -> tuple[AttentionCall, list[Any]]:
-    """The call as if it had been recorded alone, and the node of each of its tensors."""
+    """Return the call as if recorded alone, and the node of each of its tensors."""
     op = flex_op(node.target)
     own = dict(zip(functions_of(node), FUNCTIONS[op], strict=True))
     sources: dict[Any, TensorSpec] = {}
@@ -62,10 +62,10 @@ def _call(program: CapturedProgram, node: Any) -> tuple[AttentionCall, list[Any]
         if isinstance(value, torch.fx.Node):
             if str(value.target) in own and value.op == "get_attr":
                 return FunctionRef(own[str(value.target)])
-            made = value.meta["val"]
-            if not isinstance(made, Tensor):
-                return made
-            sources.setdefault(value, _spec(made))
+            tensor = value.meta["val"]
+            if not isinstance(tensor, Tensor):
+                return tensor
+            sources.setdefault(value, _spec(tensor))
             return TensorRef(list(sources).index(value))
         if isinstance(value, (tuple, list)):
             return tuple(map(read, value))
@@ -76,21 +76,23 @@ def _call(program: CapturedProgram, node: Any) -> tuple[AttentionCall, list[Any]
     return AttentionCall(op, arguments, tuple(sources.values()), functions), list(sources)
 
 
-def _spec(made: Tensor) -> TensorSpec:
-    return TensorSpec(str(made.device), str(made.dtype), tuple(made.shape), made.stride(), 0)
+def _spec(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(
+        str(tensor.device), str(tensor.dtype), tuple(tensor.shape), tensor.stride(), 0
+    )
 
 
 MOST_BYTES = 1 << 42
-"""Of one storage; what is larger is no size, but a mistake."""
+"""The maximum bytes of one storage; more is an error."""
 
 
 class NotDrawable(Exception):
-    """There are no such tensors here; one line says why."""
+    """The tensors cannot be created here; the message is one line."""
 
 
 @contextlib.contextmanager
 def _drawing(what: str) -> Iterator[None]:
-    """A block that raises NotDrawable for what torch raises."""
+    """A context that raises NotDrawable for torch's errors."""
     try:
         yield
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
@@ -99,7 +101,7 @@ def _drawing(what: str) -> Iterator[None]:
 
 
 def drawn_inputs(program: CapturedProgram) -> list[Any]:
-    """Return what `forward` takes: tensors, and sizes as numbers. Raises NotDrawable."""
+    """Return the arguments of `forward`: tensors, and sizes as numbers. Raises NotDrawable."""
     symbols = program.head.symbols
     generators: dict[str, torch.Generator] = {}
     views: dict[int, list[TensorInput]] = {}
@@ -140,7 +142,7 @@ def _storage(
     static: set[str],
     generator: torch.Generator,
 ) -> Tensor:
-    """Bytes, with the numbers of the first view that uses them."""
+    """Return bytes, with the numbers of the first view that uses them."""
     if not 0 <= size <= MOST_BYTES:
         raise ValueError(f"a storage of {size} bytes")
     first = users[0]
@@ -163,8 +165,8 @@ def _storage(
 
 
 def _fan_in(view: TensorInput, symbols: Mapping[str, int]) -> int:
-    """How many numbers of a weight make one result: of `(out, in)` and `(out, in, 3, 3)` all but
-    the first size."""
+    """Return how many numbers of a weight contribute to one result: for `(out, in)` and `(out, in,
+    3, 3)` all but the first size."""
     sizes = [int(size(symbols)) for size in view.sizes]
     return max(1, math.prod(sizes[1:])) if len(sizes) > 1 else 1
 
@@ -202,7 +204,7 @@ def _numbers(
 
 
 def _view(memory: Tensor, given: TensorInput, symbols: Mapping[str, int]) -> Tensor:
-    """Raises RuntimeError where it reaches beyond its memory."""
+    """Return a view. Raises RuntimeError if it exceeds its memory."""
     item = given.dtype.itemsize
     sizes = [int(size(symbols)) for size in given.sizes]
     strides = [int(stride(symbols)) for stride in given.strides]

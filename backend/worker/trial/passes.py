@@ -1,8 +1,8 @@
-"""Whole passes of a compiled graph, arm by arm: timed in rounds, their outputs compared, and the
-kernels that they call listed.
+"""Whole passes of a compiled graph, arm by arm: timed in rounds, with compared outputs and listed
+kernels.
 
-On a GPU a pass is replayed from a CUDA graph where it can be captured, so that no gap between two
-kernels is the host's; before each the caches are emptied, as the rest of a model would. On a CPU a
+On a GPU a pass is replayed from a CUDA graph if it can be captured, so that the host causes no gaps
+between kernels; before each pass the caches are flushed, as the rest of a model would. On a CPU a
 pass is a call.
 """
 
@@ -53,12 +53,12 @@ _NO_KERNEL = re.compile(
     r"\w*(?:empty|reinterpret|assert|get_|delete|create_tensor|new_tensor_handle|"
     r"alloc_from_pool|device_type|dtype|grad_mode|data_ptr|alias|as_strided)\w*"
 )
-"""What a wrapper calls that runs nothing."""
+"""Calls in a wrapper that run nothing."""
 
 
 def kernels_of(code: str) -> tuple[str, ...]:
-    """The names of what a pass calls, in order: numbers at their ends are left out, since they say
-    only which one of its kind it is."""
+    """Return the names of a pass's kernels, in order, without the numbers at their ends, which only
+    count kernels of one kind."""
     return tuple(_called(code.splitlines()))
 
 
@@ -87,13 +87,13 @@ def _called(lines: Iterable[str]) -> Iterable[str]:
 
 
 def plain_name(kernel: str) -> str:
-    """`poi fused add gelu` of `triton_poi_fused_add_gelu_3`."""
+    """Return `poi fused add gelu` of `triton_poi_fused_add_gelu_3`."""
     name = _NUMBER.sub("", kernel.removeprefix("call_")).removeprefix("triton_")
     return " ".join(part for part in name.split("_") if part)
 
 
 def changed(first: Sequence[str], other: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What `first` alone calls, and what `other` alone does; `name x3` for three more of them."""
+    """Return the kernels that only `first` and only `other` call; `name x3` for three more."""
     before, after = Counter(first), Counter(other)
     return _listed(before - after), _listed(after - before)
 
@@ -103,26 +103,26 @@ def _listed(counts: Counter[str]) -> tuple[str, ...]:
 
 
 WALK = 4.0
-"""Standard deviations of a walk of roundings that are allowed."""
+"""Standard deviations of a random walk of roundings that are allowed."""
 _COARSE = {"high": 2.0**-10, "medium": 2.0**-7}
-"""Of float32 products on a GPU of that precision."""
+"""The rounding of float32 products on a GPU with that precision."""
 
 
 class OutputsDiffer(Exception):
-    """An arm computes something else; one line says what."""
+    """An arm has other outputs; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """The largest one, over the largest value there; 0: the same bits."""
+    """The largest difference, over the largest value there; 0: the same bits."""
 
     error: float
     allowed: float
 
 
 def allowed_error(program: CapturedProgram) -> float:
-    """What roundings explain, relative to the largest value: one a node of the coarsest type that
-    there is, as a random walk, and one of float32 a number that is summed up."""
+    """Return the error that roundings explain, relative to the largest value: one per node in the
+    coarsest type, as a random walk, and one of float32 per summed number."""
     tensors = [given for given in program.inputs if isinstance(given, TensorInput)]
     symbols = program.head.symbols
     kinds = {t.dtype for t in tensors if t.dtype.is_floating_point}
@@ -135,8 +135,11 @@ def allowed_error(program: CapturedProgram) -> float:
     return WALK * (coarsest * math.sqrt(steps) + 2.0**-23 * math.sqrt(max(longest, 1)))
 
 
-def difference(first: Sequence[Any], other: Sequence[Any], allowed: float) -> OutputDifference:
-    """Raises OutputsDiffer where they are not of a kind, or not finite at other places."""
+def output_difference(
+    first: Sequence[Any], other: Sequence[Any], allowed: float
+) -> OutputDifference:
+    """Return the difference. Raises OutputsDiffer if the outputs have different kinds, or are not
+    finite at different positions."""
     if len(first) != len(other):
         raise OutputsDiffer(f"wrong result: {counted(len(other), 'output')}, not {len(first)}")
     worst = 0.0
@@ -173,9 +176,9 @@ def _difference(at: int, expected: Tensor, given: Tensor) -> float:
 
 SEED = 1234
 MOVED_BYTES = 64 << 20
-"""Inputs that are together no larger are put elsewhere in memory from block to block."""
+"""Inputs up to this total size are moved in memory from block to block."""
 COLD_MS, MOST_PARTS = 0.3, 8
-"""On a GPU a sample is so many passes that they take about that long, each from empty caches."""
+"""On a GPU a sample is as many passes as take about that long, each from empty caches."""
 
 T = TypeVar("T")
 
@@ -187,7 +190,7 @@ class ArmRounds(Rounds):
     error: float = 0.05
 
     def judge(self, look: int, looks: int) -> None:
-        """Raises ChoiceBroke where arm 0 is gone: there is nothing to compare with."""
+        """Judge the arms. Raises ChoiceBroke if arm 0 is gone, since nothing can be compared."""
         self.looked = (look, looks)
         if "0" not in self.hashes:
             raise ChoiceBroke("0", self.failed.get("0", "it cannot be run"))
@@ -217,7 +220,7 @@ class ArmRounds(Rounds):
 
 
 class PassBench(Sampler):
-    """Arms by number, as text. `blamed` is what the mark says while an arm runs."""
+    """A bench of arms by number, as text. `blamed` is the text of the mark while an arm runs."""
 
     def __init__(
         self,
@@ -243,7 +246,7 @@ class PassBench(Sampler):
 
     @property
     def uncaptured(self) -> list[str]:
-        """Arms whose passes could not be captured as CUDA graphs."""
+        """The arms whose passes could not be captured as CUDA graphs."""
         return [arm for arm, run in self._captured.items() if run is None]
 
     def outputs(self, arm: str) -> list[Any]:
@@ -270,7 +273,7 @@ class PassBench(Sampler):
         for arm in hashes:
             self._runs[arm] = self._guarded(arm, functools.partial(self._started, arm))
         if self.uncaptured and len(self.uncaptured) < len(self._captured):
-            for arm in hashes:  # all alike: a replayed pass has no gaps
+            for arm in hashes:  # all or none, since a replayed pass has no gaps
                 self._captured[arm] = None
                 self._runs[arm] = self._plain(arm)
 
@@ -282,7 +285,7 @@ class PassBench(Sampler):
         return self._timer.tick_ms / (repeat.parts if self._timer.cold else repeat.calls)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Free all memory."""
         self._runs.clear()
         self._captured.clear()
         self._inputs, self._before = [], []
@@ -326,7 +329,7 @@ class PassBench(Sampler):
         if not self._timer.cold or name == REFERENCE:
             return super()._timed(name, runs)
         parts = [self._timer.sample(runs, Repeat()) for _ in range(self._repeats[name].parts)]
-        return sum(parts) / len(parts), True  # on a GPU no thread of ours is timed
+        return sum(parts) / len(parts), True  # on a GPU none of our threads is timed
 
     def _restore(self) -> None:
         """Restore the inputs that passes write to."""
@@ -334,7 +337,7 @@ class PassBench(Sampler):
             _memory(self._inputs[at]).copy_(before)
 
     def _move(self) -> None:
-        """Move the inputs in memory, for all arms alike; what a pass allocates moves too."""
+        """Move the inputs in memory, for all arms alike; memory that a pass allocates moves too."""
         tensors = {
             value.untyped_storage()._cdata: _memory(value)
             for value in self._inputs
@@ -354,7 +357,7 @@ class PassBench(Sampler):
         try:
             with self._mark.at("running", self._blamed.get(arm, "")):
                 return action()
-        except BaseException as error:  # whatever a kernel raises is the end of this arm alone
+        except BaseException as error:  # a kernel's error ends only this arm
             raise ChoiceBroke(arm, torch_api.describe(error)) from error
 
 
@@ -365,7 +368,7 @@ def _memory(tensor: Tensor) -> Tensor:
 
 
 def _captured(run: Run, call: Callable[[], Any]) -> Run | None:
-    """Return the pass as a CUDA graph; None where it cannot be captured."""
+    """Return the pass as a CUDA graph; None if it cannot be captured."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -376,7 +379,7 @@ def _captured(run: Run, call: Callable[[], Any]) -> Run | None:
     try:
         with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             held = call()
-    except Exception:  # an op that waits for the device, or allocates in a way of its own
+    except Exception:  # an op that waits for the device, or allocates differently
         return None
 
     def replay(_: object = held) -> None:

@@ -1,9 +1,8 @@
-"""A captured graph's text becomes a graph. Nothing of it is ever run.
+"""The graph of a captured graph's text, which is never run.
 
-The text is hostile until each statement of it was recognised as one of the few that our writer
-makes; it is translated statement by statement into nodes of an FX graph. What is not recognised is
-refused with its line. What surrounds the class and its inputs must be the writer's text to the
-letter.
+The text is hostile until each of its statements is recognised as one of the few forms that our
+writer produces; it is translated statement by statement into nodes of an FX graph. Anything else is
+refused with its line. The text around the class and its inputs must be exactly the writer's.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from backend.wire.captured import (
     MOST_BYTES,
     PRELUDE,
     Head,
-    NotAHead,
+    HeadInvalid,
     head_of,
 )
 from backend.worker.trial.text import (
@@ -36,17 +35,17 @@ from backend.worker.trial.text import (
     TextRefused,
     constant_of,
     constant_tensor,
-    device_of,
     dotted,
-    dtype_of,
     enumerated,
     expression,
     is_constant,
+    keywords_of,
     no_more,
     op_of,
-    options_of,
+    parse_device,
+    parse_dtype,
     scalar,
-    whole,
+    whole_number,
 )
 
 Shape = tuple[Expression, ...]
@@ -54,7 +53,7 @@ Shape = tuple[Expression, ...]
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Memory of an input, in bytes; several inputs may be views of one."""
+    """The memory of an input, in bytes; several inputs may be views of one."""
 
     size: Expression
     device: torch.device
@@ -74,7 +73,7 @@ class TensorInput:
 
 @dataclass(frozen=True, slots=True)
 class SizeInput:
-    """A size that is handed over as a number: `value` of the symbols, which was `hint`."""
+    """A size passed as a number: `value` of the symbols, originally `hint`."""
 
     name: str
     value: Expression
@@ -85,13 +84,13 @@ Input = TensorInput | SizeInput
 
 
 class Inputs:
-    """Reads the calls of `reader`."""
+    """A reader of the calls of `reader`."""
 
     def __init__(self, head: Head, names: tuple[str, ...]) -> None:
         self._symbols = head.symbols
         self._names = names
         self._storages: dict[str, int] = {}
-        self._made: list[Storage] = []
+        self._memory: list[Storage] = []
         self._inputs: list[Input] = []
 
     def read(self, function: ast.FunctionDef) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
@@ -103,10 +102,10 @@ class Inputs:
             if not isinstance(statement, ast.Pass):
                 self._statement(statement)
         if len(self._inputs) != len(self._names):
-            made = counted(len(self._inputs), "input is", "inputs are")
-            count = f"{made} made, and `forward` takes {len(self._names)}"
+            inputs_text = counted(len(self._inputs), "input is", "inputs are")
+            count = f"{inputs_text} made, and `forward` takes {len(self._names)}"
             raise TextRefused(count, function.lineno)
-        return tuple(self._made), tuple(self._inputs)
+        return tuple(self._memory), tuple(self._inputs)
 
     def _statement(self, statement: ast.stmt) -> None:
         match statement:
@@ -124,9 +123,9 @@ class Inputs:
         where = options.pop("device", None)
         options.pop("dtype_hint", None)
         no_more(options, call)
-        place = torch.device("cpu") if where is None else device_of(where)
-        self._storages[name] = len(self._made)
-        self._made.append(Storage(self._number(arguments[1]), place))
+        place = torch.device("cpu") if where is None else parse_device(where)
+        self._storages[name] = len(self._memory)
+        self._memory.append(Storage(self._number(arguments[1]), place))
 
     def _input(self, call: ast.Call) -> None:
         kind, arguments, options = _reader_call(call)
@@ -143,7 +142,7 @@ class Inputs:
     def _size(
         self, name: str, given: ast.expr, options: dict[str, ast.expr], call: ast.Call
     ) -> SizeInput:
-        hint = whole(given)
+        hint = whole_number(given)
         text = options.pop("expr", None)
         no_more(options, call)
         if text is None:
@@ -153,7 +152,7 @@ class Inputs:
         try:
             value = ast.parse(text.value[:1000], mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise TextRefused("a size is no Python", call.lineno) from error
+            raise TextRefused("a size is not Python", call.lineno) from error
         for node in ast.walk(value):
             if isinstance(node, ast.expr):
                 node.lineno = call.lineno
@@ -174,7 +173,7 @@ class Inputs:
             self._storages[storage.id],
             self._shape(sizes),
             self._shape(strides),
-            torch.float32 if dtype is None else dtype_of(dtype),
+            torch.float32 if dtype is None else parse_dtype(dtype),
             expression(ast.Constant(0), {}) if offset is None else self._number(offset),
         )
         if len(spec.sizes) != len(spec.strides):
@@ -193,17 +192,17 @@ class Inputs:
 def _reader_call(call: ast.Call) -> tuple[str, list[ast.expr], dict[str, ast.expr]]:
     match call.func:
         case ast.Attribute(value=ast.Name(id="reader"), attr=kind):
-            return kind, call.args, options_of(call)
+            return kind, call.args, keywords_of(call)
     raise TextRefused("a call of `reader` is expected", call.lineno)
 
 
 MOST_STATEMENTS = 200_000
 MOST_DEPTH = 12
-"""How deep lists of arguments may be nested."""
+"""The maximum nesting of arguments."""
 
 
 def parameters(function: ast.FunctionDef) -> tuple[str, ...]:
-    """Names of the arguments but `self`."""
+    """Return the names of the arguments without `self`."""
     given = function.args
     odd = given.posonlyargs or given.kwonlyargs or given.vararg or given.kwarg or given.defaults
     if function.name != "forward" or odd or function.decorator_list or function.returns:
@@ -235,7 +234,7 @@ _OPERATORS: Mapping[type, str] = {
 
 
 class Translation:
-    """Statements of `forward` as nodes."""
+    """Translates the statements of `forward` to nodes."""
 
     def __init__(self, names: Iterable[str], constants: Iterable[str]) -> None:
         self.graph = torch.fx.Graph()
@@ -245,7 +244,8 @@ class Translation:
             self.nodes[name] = self.graph.placeholder(name)
 
     def translate(self, forward: ast.FunctionDef, *, one: bool = False) -> torch.fx.Node:
-        """The output's node; that of `one` value may be no tuple. Raises TextRefused."""
+        """Return the output's node; with `one` a single value instead of a tuple. Raises
+        TextRefused."""
         if len(forward.body) > MOST_STATEMENTS:
             raise TextRefused("it has too many statements")
         *body, last = forward.body
@@ -260,7 +260,7 @@ class Translation:
     def _statement(self, statement: ast.stmt) -> None:
         match statement:
             case ast.Assign(value=ast.Constant(value=None)):
-                return  # a name that is needed no more
+                return  # deletes a name that is no longer needed
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.nodes[name] = self._node(value, name)
                 return
@@ -286,16 +286,16 @@ class Translation:
                 arguments = tuple(map(self._value, given))
                 op = getattr(torch.ops.higher_order, attribute)
                 node = self.graph.create_node("call_function", op, arguments, name=name)
-                node.meta["original_aten"] = op  # kernels are named after it
+                node.meta["original_aten"] = op  # kernels are named after this op
                 return node
             case ast.Call(func=called):
                 op = op_of(dotted(called), value.lineno, "torch", "ops")
-                words = options_of(value)
+                words = keywords_of(value)
                 options = {word: self._value(given) for word, given in words.items()}
                 arguments = tuple(map(self._value, value.args))
                 return self.graph.create_node("call_function", op, arguments, options, name)
             case ast.Subscript(value=ast.Name() as source, slice=index):
-                place = whole(index)
+                place = whole_number(index)
                 arguments = (self._value(source), place)
                 return self.graph.create_node(
                     "call_function", operator.getitem, arguments, name=name
@@ -313,9 +313,9 @@ class Translation:
     ) -> torch.fx.Node:
         word = _OPERATORS.get(type(kind), "")
         arguments = tuple(map(self._value, operands))
-        known = word in PLAIN and any(isinstance(each, torch.fx.Node) for each in arguments)
-        if not known or (word == "pow" and arguments[1] not in range(9)):
-            raise TextRefused("such arithmetic is not known", whole.lineno)
+        supported = word in PLAIN and any(isinstance(each, torch.fx.Node) for each in arguments)
+        if not supported or (word == "pow" and arguments[1] not in range(9)):
+            raise TextRefused("unsupported arithmetic", whole.lineno)
         return self.graph.create_node(
             "call_function", getattr(operator, word), arguments, name=name
         )
@@ -335,7 +335,7 @@ class Translation:
             case ast.Attribute(value=ast.Name(id="torch")):
                 return enumerated(node)
             case ast.Call():
-                return device_of(node)
+                return parse_device(node)
         return scalar(node)
 
 
@@ -350,7 +350,7 @@ def _word(node: ast.expr | None) -> str:
 
 
 def _option(node: ast.expr) -> Any:
-    """Of a kernel: a word, or a number."""
+    """Return an option of a kernel: a word, or a number."""
     match node:
         case ast.Constant(value=str()):
             return _word(node)
@@ -359,13 +359,13 @@ def _option(node: ast.expr) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of numbers, that flex attention calls: its constants, and `forward`."""
+    """A function of numbers that flex attention calls: its constants, and `forward`."""
 
     constants: tuple[Constant, ...]
     forward: ast.FunctionDef
 
     def module(self) -> torch.fx.GraphModule:
-        """Anew each time: Inductor changes what it gets. Raises TextRefused."""
+        """Build a new module each time, since Inductor changes its input. Raises TextRefused."""
         names = [constant.name for constant in self.constants]
         translation = Translation(parameters(self.forward), names)
         translation.translate(self.forward, one=True)
@@ -375,9 +375,9 @@ class Function:
         return torch.fx.GraphModule(root, translation.graph)
 
 
-def function_of(made: ast.ClassDef) -> Function:
-    """The function that a class of the text is. Raises TextRefused."""
-    match made:
+def function_of(definition: ast.ClassDef) -> Function:
+    """Return the function of a class in the text. Raises TextRefused."""
+    match definition:
         case ast.ClassDef(
             bases=[base],
             keywords=[],
@@ -386,7 +386,7 @@ def function_of(made: ast.ClassDef) -> Function:
         ) if dotted(base) == ["torch", "nn", "Module"]:
             function = Function(tuple(map(constant_of, begin.body[1:])), forward)
         case _:
-            raise TextRefused("a class with two functions is expected", made.lineno)
+            raise TextRefused("a class with two functions is expected", definition.lineno)
     plain = not begin.decorator_list and [each.arg for each in begin.args.args] == ["self"]
     if not plain or ast.unparse(begin.body[0]) != "super().__init__()" or begin.args.defaults:
         raise TextRefused("the class begins in another way", begin.lineno)
@@ -396,7 +396,7 @@ def function_of(made: ast.ClassDef) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class CapturedProgram:
-    """What a text says. `graph` makes a new FX graph each time: Inductor changes what it gets."""
+    """A parsed text. `graph` builds a new FX graph each time, since Inductor changes its input."""
 
     head: Head
     storages: tuple[Storage, ...]
@@ -406,7 +406,7 @@ class CapturedProgram:
     forward: ast.FunctionDef
 
     def graph(self) -> torch.fx.Graph:
-        """Raises TextRefused."""
+        """Build the graph. Raises TextRefused."""
         names = [given.name for given in self.inputs]
         constants = [constant.name for constant in self.constants]
         translation = Translation(names, [*constants, *self.functions])
@@ -419,36 +419,36 @@ class CapturedProgram:
         return translation.graph
 
     def module(self, constants: Mapping[str, torch.Tensor]) -> torch.fx.GraphModule:
-        """The graph with its constants, and its functions made anew. Raises TextRefused."""
+        """Build the graph with its constants, and new functions. Raises TextRefused."""
         functions = {name: function.module() for name, function in self.functions.items()}
         return torch.fx.GraphModule({**constants, **functions}, self.graph())
 
 
 def program_of(text: str) -> CapturedProgram:
-    """Raises TextRefused with one line, that names the line of the text."""
+    """Parse a text. Raises TextRefused with a one-line message that names the line of the text."""
     if len(text) > MOST_BYTES:
         raise TextRefused(f"a captured graph has at most {MOST_BYTES >> 20} MiB")
     try:
         head = head_of(text)
-    except NotAHead as error:
+    except HeadInvalid as error:
         raise TextRefused(str(error)) from error
     _check_frame(text, head)
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
-        raise TextRefused("it is no Python", line) from error
+        raise TextRefused("it is not Python", line) from error
     sizes, imports, rest = len(head.symbols), 5, tree.body[len(head.symbols) + 5 :]
     if len(tree.body) != sizes + imports + 5:
         raise TextRefused("it has other statements than a class and its inputs")
-    made, load_args = rest[:2]
-    if not isinstance(made, ast.ClassDef) or not isinstance(load_args, ast.FunctionDef):
+    definition, load_args = rest[:2]
+    if not isinstance(definition, ast.ClassDef) or not isinstance(load_args, ast.FunctionDef):
         raise TextRefused("a class and a function of its inputs are expected", rest[0].lineno)
-    if len(made.body) != 2 or made.decorator_list:
-        raise TextRefused("the class has other members than two functions", made.lineno)
-    begin, forward = made.body
+    if len(definition.body) != 2 or definition.decorator_list:
+        raise TextRefused("the class has other members than two functions", definition.lineno)
+    begin, forward = definition.body
     if not isinstance(begin, ast.FunctionDef) or not isinstance(forward, ast.FunctionDef):
-        raise TextRefused("the class has other members than two functions", made.lineno)
+        raise TextRefused("the class has other members than two functions", definition.lineno)
     names = parameters(forward)
     storages, inputs = Inputs(head, names).read(load_args)
     constants, functions = _members(begin.body[1:])
@@ -461,13 +461,13 @@ _SIZE = r"(?:[a-zA-Z_]\w* = \d{1,18}\n)"
 
 
 def _check_frame(text: str, head: Head) -> None:
-    """All but the class's body and the inputs is as the writer writes it."""
+    """Check that everything except the class's body and the inputs is exactly the writer's text."""
     start = text.index("\n") + 1 if "\n" in text else len(text)
     sizes = "".join(f"{name} = {hint}\n" for name, hint in sorted(head.symbols.items()))
     if not all(re.fullmatch(_SIZE, line) for line in sizes.splitlines(keepends=True)):
-        raise TextRefused("its symbols are no names with sizes", 1)
+        raise TextRefused("its symbols are not names with sizes", 1)
     if any(keyword.iskeyword(name) for name in head.symbols):
-        raise TextRefused("its symbols are no names with sizes", 1)
+        raise TextRefused("its symbols are not names with sizes", 1)
     if not text.startswith(sizes + PRELUDE, start):
         raise TextRefused("it does not begin as a captured graph does", 2)
     if not text.endswith("\n" + FINALE + MODES[bool(head.symbols)]):
@@ -477,7 +477,7 @@ def _check_frame(text: str, head: Head) -> None:
 def _members(
     statements: Sequence[ast.stmt],
 ) -> tuple[tuple[Constant, ...], Mapping[str, Function]]:
-    """Constants, and functions: each a class, of which the next statement makes one."""
+    """Return constants, and functions: each a class, instantiated by the next statement."""
     constants: list[Constant] = []
     functions: dict[str, Function] = {}
     rest = iter(statements)
@@ -485,8 +485,8 @@ def _members(
         if not isinstance(statement, ast.ClassDef):
             constants.append(constant_of(statement))
             continue
-        name, made = statement.name, next(rest, statement)
-        if ast.unparse(made) != f"self.{name} = {name}()":
-            raise TextRefused(f"`self.{name} = {name}()` is expected", made.lineno)
+        name, instance = statement.name, next(rest, statement)
+        if ast.unparse(instance) != f"self.{name} = {name}()":
+            raise TextRefused(f"`self.{name} = {name}()` is expected", instance.lineno)
         functions[name] = function_of(statement)
     return tuple(constants), functions

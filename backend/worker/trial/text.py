@@ -1,6 +1,5 @@
-"""Words, values and sizes in a captured graph's text: numbers, dtypes, devices, names of ops, sums
-and products of symbols, constant tensors, and nothing else.
-"""
+"""Words, values and sizes in a captured graph's text: only numbers, dtypes, devices, names of ops,
+sums and products of symbols, and constant tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from backend.inductor.torch.captured import NAMESPACES, OpOverload
 MOST_TERMS = 200
 
 Expression = Callable[[Mapping[str, Any]], Any]
-"""A size, once it is said what the symbols are: numbers, or sizes that stay open."""
+"""A size as a function of the symbols' values, which are numbers or open sizes."""
 
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -31,14 +30,14 @@ _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
 
 
 class TextRefused(Exception):
-    """A text is no captured graph of ours; one line says why, and where."""
+    """A text is not a captured graph of ours; the message is one line with the location."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason if line is None else f"line {line}: {reason}")
 
 
 def expression(node: ast.expr, symbols: Container[str]) -> Expression:
-    """Raises TextRefused for anything else."""
+    """Return a size. Raises TextRefused for anything else."""
     if sum(1 for _ in ast.walk(node)) > 5 * MOST_TERMS:
         raise TextRefused("a size is too long", node.lineno)
     return _read_size(node, symbols)
@@ -67,16 +66,16 @@ def _read_size(node: ast.expr, symbols: Container[str]) -> Expression:
     raise TextRefused("a size of numbers and symbols is expected", getattr(node, "lineno", None))
 
 
-def options_of(call: ast.Call) -> dict[str, ast.expr]:
+def keywords_of(call: ast.Call) -> dict[str, ast.expr]:
     options = {word.arg: word.value for word in call.keywords if word.arg is not None}
     if len(options) != len(call.keywords):
-        raise TextRefused("its keywords are no names, or stand there twice", call.lineno)
+        raise TextRefused("its keywords are not names, or are repeated", call.lineno)
     return options
 
 
 def no_more(options: Mapping[str, ast.expr], call: ast.Call) -> None:
     if options:
-        raise TextRefused(f"`{next(iter(options))}` is not known here", call.lineno)
+        raise TextRefused(f"`{next(iter(options))}` is an unknown keyword", call.lineno)
 
 
 def dotted(node: ast.expr) -> list[str]:
@@ -90,10 +89,10 @@ def dotted(node: ast.expr) -> list[str]:
 
 
 def op_of(names: list[str], line: int, *front: str) -> Any:
-    """An op of torch itself, that touches no file."""
+    """Return an op of torch itself that accesses no file."""
     *before, namespace, name, overload = names if len(names) == 3 + len(front) else ["", "", ""]
     if tuple(before) != front or namespace not in NAMESPACES:
-        raise TextRefused(f"{'.'.join(names)[:100]} is no op of torch", line)
+        raise TextRefused(f"{'.'.join(names)[:100]} is not an op of torch", line)
     packet = getattr(getattr(torch.ops, namespace), name, None)
     op = getattr(packet, overload, None)
     if not isinstance(op, OpOverload):
@@ -127,7 +126,7 @@ def scalar(node: ast.expr) -> Any:
     raise TextRefused("a number, a tensor or a word of torch is expected", node.lineno)
 
 
-def whole(node: ast.expr) -> int:
+def whole_number(node: ast.expr) -> int:
     number = scalar(node)
     if type(number) is not int:
         raise TextRefused("a whole number is expected", node.lineno)
@@ -139,7 +138,7 @@ def is_constant(node: ast.expr | None, value: object) -> bool:
 
 
 def enumerated(node: ast.expr) -> Any:
-    """`torch.float32`, `torch.strided`, `torch.contiguous_format`."""
+    """Return `torch.float32`, `torch.strided`, `torch.contiguous_format`."""
     match node:
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             value = getattr(torch, name, None)
@@ -148,28 +147,32 @@ def enumerated(node: ast.expr) -> Any:
     raise TextRefused("a dtype, layout or memory format is expected", node.lineno)
 
 
-def dtype_of(node: ast.expr) -> torch.dtype:
+def parse_dtype(node: ast.expr) -> torch.dtype:
     value = enumerated(node)
     if not isinstance(value, torch.dtype):
         raise TextRefused("a dtype is expected", node.lineno)
     return value
 
 
-def device_of(node: ast.expr) -> torch.device:
-    """`device(type='cuda', index=0)`"""
+def parse_device(node: ast.expr) -> torch.device:
+    """Parse `device(type='cuda', index=0)`."""
     match node:
         case ast.Call(func=ast.Name(id="device"), args=[]):
-            options = options_of(node)
+            options = keywords_of(node)
             kind, index = options.pop("type", None), options.pop("index", None)
             no_more(options, node)
             if isinstance(kind, ast.Constant) and kind.value in ("cpu", "cuda"):
                 place = str(kind.value)
-                return torch.device(place) if index is None else torch.device(place, whole(index))
+                return (
+                    torch.device(place)
+                    if index is None
+                    else torch.device(place, whole_number(index))
+                )
     raise TextRefused("a device, cpu or cuda, is expected", node.lineno)
 
 
 def named_device(node: ast.expr) -> torch.device:
-    """`'cuda:0'`"""
+    """Parse `'cuda:0'`."""
     match node:
         case ast.Constant(value=str(name)) if re.fullmatch(r"cpu|cuda(:\d{1,2})?", name):
             return torch.device(name)
@@ -181,7 +184,7 @@ SEED = 0x7A1D
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A tensor of the graph itself: `numbers`, else drawn."""
+    """A constant tensor of the graph: `numbers`, else drawn."""
 
     name: str
     numbers: tuple[float | int | bool, ...] | None
@@ -191,7 +194,7 @@ class Constant:
 
 
 def constant_of(statement: ast.stmt) -> Constant:
-    """`self.register_buffer('NAME', torch.tensor([1, 2]).to(torch.int64).reshape([2]))`, or
+    """Parse `self.register_buffer('NAME', torch.tensor([1, 2]).to(torch.int64).reshape([2]))`, or
     `torch.randn([64, 64]).to(torch.float16)`, or `torch.zeros`."""
     match statement:
         case ast.Expr(
@@ -213,7 +216,7 @@ def _made(name: str, call: ast.Call) -> Constant:
             args=[ast.List() as sizes],
             keywords=[],
         ):
-            shape, call = tuple(map(whole, sizes.elts)), inner
+            shape, call = tuple(map(whole_number, sizes.elts)), inner
     match call:
         case ast.Call(
             func=ast.Attribute(
@@ -226,21 +229,21 @@ def _made(name: str, call: ast.Call) -> Constant:
             args=[kind],
             keywords=[],
         ) if maker in ("tensor", "randn", "zeros"):
-            options = options_of(source)
+            options = keywords_of(source)
             where = options.pop("device", None)
             no_more(options, source)
             place = torch.device("cpu") if where is None else named_device(where)
             if maker == "tensor":
                 numbers = tuple(map(scalar, listed.elts))
-                return Constant(name, numbers, shape or (), dtype_of(kind), place)
+                return Constant(name, numbers, shape or (), parse_dtype(kind), place)
             if shape is None:
-                sizes_ = tuple(map(whole, listed.elts))
-                return Constant(name, None, sizes_, dtype_of(kind), place)
+                sizes_ = tuple(map(whole_number, listed.elts))
+                return Constant(name, None, sizes_, parse_dtype(kind), place)
     raise TextRefused("a tensor of few numbers, or a drawn one, is expected", call.lineno)
 
 
 def constant_tensor(constant: Constant, generators: dict[str, torch.Generator]) -> Tensor:
-    """Raises what torch raises where there are no such tensors here."""
+    """Create the tensor. Raises torch's errors if there are no such tensors here."""
     if constant.numbers is not None:
         kind = torch.float64 if constant.dtype.is_floating_point else None
         numbers = torch.tensor(constant.numbers, dtype=kind, device=constant.device)
@@ -255,9 +258,9 @@ def constant_tensor(constant: Constant, generators: dict[str, torch.Generator]) 
     return numbers.reshape(constant.shape).to(constant.dtype)
 
 
-def generator_of(device: torch.device, known: dict[str, torch.Generator]) -> torch.Generator:
+def generator_of(device: torch.device, generators: dict[str, torch.Generator]) -> torch.Generator:
     name = str(device)
-    if name not in known:
-        known[name] = torch.Generator(device)
-        known[name].manual_seed(SEED)
-    return known[name]
+    if name not in generators:
+        generators[name] = torch.Generator(device)
+        generators[name].manual_seed(SEED)
+    return generators[name]

@@ -153,12 +153,12 @@ class FollowedFiles(ABC):
         return []
 
     def withdraw(self) -> list[Record]:
-        """Take back everything: the folder is gone, or no source any more."""
-        known = self.state != "waiting"
+        """Withdraw everything: the folder is gone, or no longer a source."""
+        was_read = self.state != "waiting"
         records: list[Record] = [Gone(path) for path in self._stamps]
         self._reset()
         self.state, self._failure = "waiting", None
-        return [*records, Gone(self.path)] if known else records
+        return [*records, Gone(self.path)] if was_read else records
 
     def _take(self, path: str) -> list[Record]:
         """Read one file, if it changed."""
@@ -186,7 +186,7 @@ class FollowedFiles(ABC):
         return [*records, Seen(uid_of(path, 0), tuning)]
 
     def _hand_on(self, records: list[Record]) -> list[Record]:
-        """Hand on records once there are many; return those that were not."""
+        """Hand on records once there are many; return the rest."""
         if self._early is None or len(records) < EARLY:
             return records
         self._early(records)
@@ -246,9 +246,7 @@ class KernelConfigs(FollowedFiles):
             self._next_list = now + (time.thread_time() - spent) * _REST_LISTED
         records += self._look_into_empty(reported, now, due)
         if due:
-            if (
-                first
-            ):  # it reads everything, which says nothing of the time that the next look takes
+            if first:  # it reads everything, which says nothing of the next look's time
                 begun, spent = time.monotonic(), time.thread_time()
             records += self._look_again()
             waited = (time.monotonic() - begun) * REST_WAITED
@@ -273,7 +271,7 @@ class KernelConfigs(FollowedFiles):
         return records
 
     def _list(self, now: float) -> list[Record]:
-        """Take up the folders that came, and forget those that went."""
+        """Begin with new folders, and forget deleted ones."""
         names = set(os.listdir(self.path))  # noqa: PTH208 - a fifth of what entries take
         new = names - self._names
         gone = self._names - names if len(names) - len(new) < len(self._names) else ()
@@ -315,11 +313,8 @@ class KernelConfigs(FollowedFiles):
         for name in names:
             folder = os.path.join(self.path, name)  # noqa: PTH118
             try:
-                inside = [
-                    each
-                    for each in os.listdir(folder)  # noqa: PTH208
-                    if not each.startswith((".", "tmp."))
-                ]
+                every = os.listdir(folder)  # noqa: PTH208
+                inside = [each for each in every if not each.startswith((".", "tmp."))]
             except OSError:
                 inside = ["?"]  # no folder, or none of ours to look into
             if inside:
@@ -401,8 +396,8 @@ class BestConfigs(FollowedFiles):
             stamps = _stamps(names, root)
         finally:
             os.close(root)
-        known = [self._folders.get(name, _NO_FILES)[0] for name in names]
-        changed = [n for n, a, b in zip(names, known, stamps, strict=True) if a != b]
+        before = [self._folders.get(name, _NO_FILES)[0] for name in names]
+        changed = [n for n, a, b in zip(names, before, stamps, strict=True) if a != b]
         for name in [*changed, *(self._folders.keys() - set(names))]:
             records = self._hand_on(records + self._look_into(name))
         for name in self._unread_folders():
@@ -428,11 +423,11 @@ class BestConfigs(FollowedFiles):
         changed = os.fstat(root).st_mtime_ns
         if changed != self._names[0]:
             with os.scandir(root) as entries:
-                found = [
+                folders = [
                     e.name for e in entries if best_config.is_folder(e.name) and not e.is_symlink()
                 ]
             settled = time.time_ns() - changed > _SETTLED_NS
-            self._names = changed if settled else 0, tuple(sorted(found))
+            self._names = changed if settled else 0, tuple(sorted(folders))
         return self._names[1]
 
     def _look_into(self, name: str) -> list[Record]:
@@ -444,13 +439,13 @@ class BestConfigs(FollowedFiles):
             names = sorted(n for n in os.listdir(folder) if self.concerns(name, n))  # noqa: PTH208
         except OSError:
             return self._forget_folder(name)
-        _, known = self._folders.get(name, _NO_FILES)
+        _, paths_before = self._folders.get(name, _NO_FILES)
         paths = {os.path.join(folder, each): None for each in names}  # noqa: PTH118
-        records = [r for path in known - paths.keys() for r in self._forget(path)]
+        records = [r for path in paths_before - paths.keys() for r in self._forget(path)]
         self._beside = best_config.FolderKernels(Path(folder))
         taken: set[str] = set()
         for path in paths:
-            if path in known or len(self._stamps) < MOST_FILES:
+            if path in paths_before or len(self._stamps) < MOST_FILES:
                 records += self._take(path)
                 taken.add(path)
             elif not self._full:
@@ -462,8 +457,8 @@ class BestConfigs(FollowedFiles):
         return records
 
     def _forget_folder(self, name: str) -> list[Record]:
-        _, known = self._folders.pop(name, _NO_FILES)
-        return [record for path in known for record in self._forget(path)]
+        _, paths = self._folders.pop(name, _NO_FILES)
+        return [record for path in paths for record in self._forget(path)]
 
 
 def _stamps(names: Sequence[str], root: int | None = None) -> list[int]:

@@ -90,7 +90,7 @@ class SourceSet:
         return frozenset(self._tailers)
 
     def find(self) -> list[Record]:
-        """Look which files there are. Those that came are read by the next `look`."""
+        """Look for files. The next `look` reads the new ones."""
         records: list[Record] = []
         tailers: dict[str, Tailer | FollowedFiles] = {}
         roots: dict[str, str] = {}
@@ -127,8 +127,8 @@ class SourceSet:
 
     def is_known(self, path: str) -> bool:
         """Whether a change at `path` concerns a file that was found already, and no other."""
-        known = path in self._aliases or self._in_cache(path) is not None
-        return known and not self._late_folder(path)
+        listed = path in self._aliases or self._in_cache(path) is not None
+        return listed and not self._late_folder(path)
 
     def _in_cache(self, path: str) -> tuple[FollowedFiles, str] | None:
         """The source of many files that a changed `path` lies in, and the name of its folder
@@ -175,9 +175,9 @@ class SourceSet:
             self._early(records)
 
     def _source(self, path: str) -> str:
-        """The source that a change at an absolute path concerns, which hears of it."""
-        if (found := self._in_cache(path)) is not None:
-            cache, name = found
+        """Return the source that a change at an absolute path concerns, and notify it."""
+        if (place := self._in_cache(path)) is not None:
+            cache, name = place
             cache.report(name)
             return cache.path
         return self._aliases.get(path, path)
@@ -224,11 +224,9 @@ class SourceSet:
                 t = tailers[path]
                 if isinstance(t, BestConfigs) and not t.size:
                     continue  # most cache dirs have none
-                statuses.append(
-                    SourceStatus(
-                        path, t.format, t.size, t.read, t.problems, watched_by(path), t.state
-                    )
-                )
+                by = watched_by(path)
+                status = SourceStatus(path, t.format, t.size, t.read, t.problems, by, t.state)
+                statuses.append(status)
         return tuple(statuses)
 
     def _poll(self, path: str) -> list[Record]:
@@ -318,9 +316,9 @@ def follower(
     configs of a cache dir."""
     if member.path.endswith(_ALL_BEST):
         return BestConfigs(member.path, early)
-    if member.known == KernelConfigs.format and os.path.isdir(member.path):  # noqa: PTH112
+    if member.format == KernelConfigs.format and os.path.isdir(member.path):  # noqa: PTH112
         return KernelConfigs(member.path, early)
-    return Tailer(member.path, member.known, member.wanted, early)
+    return Tailer(member.path, member.format, member.wanted, early)
 
 
 def members_of(tree: Tree) -> tuple[SourceFile, ...]:
@@ -427,7 +425,7 @@ class Stdin:
         self._problems = 0
 
     def read(self) -> list[Record]:
-        """Take what is there; blocks if nothing is."""
+        """Read what has arrived; block if nothing has."""
         try:
             data = os.read(self.descriptor, CHUNK)
         except BlockingIOError:
@@ -458,20 +456,15 @@ class Stdin:
         self._held += data
         if self._format in ("", EMPTY):
             self._format = sniff(bytes(self._held[:HEAD]))
-        if self._started():
+        format = format_named(self._format)
+        if format is not None and format.stream is not None:
+            self._stream = format.stream(STDIN)
             held, self._held = bytes(self._held), bytearray()
             return self._take(held)
         if len(self._held) > MAX_WHOLE:
             self.open = False
             return [Unread(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
         return []
-
-    def _started(self) -> bool:
-        """Whether there is a reader that takes what comes."""
-        format = format_named(self._format)
-        if format is not None and format.stream is not None:
-            self._stream = format.stream(STDIN)
-        return self._stream is not None
 
     def _end(self) -> list[Record]:
         self.open = False

@@ -29,7 +29,7 @@ MAX_UNPACKED = 1 << 30
 """Bytes. A few MB of gzip can be made of any number."""
 _STRETCH = 1 << 20
 _BITE = 4 << 10
-"""Bytes unpacked at a time: of those that hold damage nothing is read."""
+"""Bytes unpacked at a time; a damaged piece is dropped whole."""
 _GZIP = b"\x1f\x8b\x08"
 _HOLE = b"\0\0"
 
@@ -60,7 +60,7 @@ class _Gzip:
     def __init__(self) -> None:
         self._member = zlib.decompressobj(31)
         self._size = 0
-        self._ended = False
+        self._between = self._ended = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         for at in range(0, len(data), _BITE):
@@ -68,6 +68,10 @@ class _Gzip:
 
     def _unpack(self, data: bytes) -> Iterator[bytes]:
         while data and not self._ended:
+            if self._between:  # what is no member is padding
+                self._ended = not data.startswith(_GZIP[: len(data)])
+                self._between = False
+                continue
             try:
                 text = self._member.decompress(data, _STRETCH)
             except zlib.error as error:
@@ -77,11 +81,10 @@ class _Gzip:
             if self._size > MAX_UNPACKED:
                 raise NotReadable(
                     f"more than {MAX_UNPACKED >> 20} MiB when unpacked, and no more is read; "
-                    "to read all of it, unpack it first"
+                    "unpack the file to read the rest"
                 )
             if self._member.eof:
-                data = self._member.unused_data
-                self._ended = bool(data) and not data.startswith(_GZIP[: len(data)])
+                data, self._between = self._member.unused_data, True
                 self._member = zlib.decompressobj(31)
             if text:
                 yield text
@@ -134,7 +137,7 @@ def text_start(fd: int, head: bytes, size: int) -> int:
 
 CHUNK = 1 << 20
 _PIECE = 256 << 10
-"""Bytes of a log after which what it told so far is given away, where somebody takes it."""
+"""Bytes of a log after which its records so far are given to a caller that takes them early."""
 MAX_WHOLE = 512 << 20
 """Bytes of the biggest whole-file document that is read."""
 HALF_WRITTEN = 1.0
@@ -146,7 +149,7 @@ _PRINT = 64
 
 @dataclass(frozen=True, slots=True)
 class _Print:
-    """What tells a grown file from another one: identity, and bytes that must not change."""
+    """What a grown file has in common with its earlier state: identity, and some bytes."""
 
     device: int
     inode: int
@@ -158,8 +161,8 @@ class _Print:
 class _Content:
     """What is known of the file's present content; a new one when it is another file.
 
-    `read` counts bytes, from `start` on, which is behind a hole; `reported` is whether what is
-    wrong with all of it was said; times are monotonic seconds.
+    `read` counts bytes, from `start` on, which is behind a hole; `reported` is whether a problem of
+    the whole content was reported; times are monotonic seconds.
     """
 
     format: str
@@ -266,18 +269,21 @@ class Tailer:
         try:
             status = Path(self.path).stat()
         except (FileNotFoundError, NotADirectoryError):
-            return self._missing()
+            return self.withdraw() if self.state != "waiting" else []
         stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if stamp == self._now.stamp:
             return self._unchanged(now)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        with Path(self.path).open("rb", buffering=0) as file:
-            status = os.fstat(file.fileno())
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # /proc/kmsg waits
+        try:
+            status = os.fstat(fd)
             records: list[Record] = []
-            if self._failure is not None or self._is_another(file.fileno(), status):
+            if self._failure is not None or self._is_another(fd, status):
                 records = self._give(self._forget())
-            records += self._take(file.fileno(), status, now)
+            records += self._take(fd, status, now)
+        finally:
+            os.close(fd)
         self._now.stamp = (status.st_dev, status.st_ino, self.size, status.st_mtime_ns)
         return records
 
@@ -406,13 +412,8 @@ class Tailer:
 
     # What is no longer so
 
-    def _missing(self) -> list[Record]:
-        if self.state == "waiting":
-            return []
-        return self.withdraw()
-
     def withdraw(self) -> list[Record]:
-        """Take back everything: the file is gone, or no source any more."""
+        """Withdraw everything: the file is gone, or no longer a source."""
         records = self._forget()
         self.state, self.size = "waiting", 0
         return records

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -38,18 +38,18 @@ _INSTALLED = frozenset(("__pycache__", "node_modules", "site-packages", "dist-pa
 _OF_CACHE = frozenset(("fxgraph", "aotautograd", "rocm_tui"))
 """A folder with one of these is an Inductor cache dir."""
 _FEW = 20
-"""Names that are enough to tell a cache of Triton by."""
+"""Names that are enough to recognise a cache of Triton."""
 _SETTLED = 2.0
 """Seconds after which a change must have another time stamp, however coarse the clock is."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of a folder. `known` is its format where its place tells it, else ``; `wanted` are
-    the formats for which it is worth reading, or empty for all."""
+    """A file of a folder. `format` is its format where its place determines that, else ``; `wanted`
+    are the formats for which it is worth reading, or empty for all."""
 
     path: str
-    known: str = ""
+    format: str = ""
     wanted: frozenset[str] = frozenset()
 
 
@@ -67,25 +67,22 @@ class Tree:
     @property
     def words(self) -> str:
         """All of that in a line; empty where there is one folder, read to its end."""
-        many = len(self.folders) > 1
-        parts = (
-            [f"{counted(len(self.folders), 'folder')}, {counted(len(self.members), 'file')}"]
-            if many
-            else []
-        )
-        left = (*self.bounds, *self.left_out)
-        return "; ".join(parts + ([f"not read: {', '.join(left)}"] if left else []))
+        folders, files = counted(len(self.folders), "folder"), counted(len(self.members), "file")
+        left = ", ".join((*self.bounds, *self.left_out))
+        parts = [f"{folders}, {files}"] if len(self.folders) > 1 else []
+        parts += [f"not read: {left}"] if left else []
+        return "; ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Listing:
     """A folder as it was at a time stamp. `linked` are files that may lie elsewhere."""
 
     stamp: tuple[int, int, int]
     settled: bool
-    members: tuple[SourceFile, ...] = ()
-    linked: tuple[SourceFile, ...] = ()
-    folders: tuple[str, ...] = ()
+    members: list[SourceFile] = field(default_factory=list)
+    linked: list[SourceFile] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
     links: int = 0
     passed_over: int = 0
     entries: int = 0
@@ -177,7 +174,7 @@ class Walker:
         search.passed_over += listing.passed_over
         return [os.path.join(folder, name) for name in listing.folders]  # noqa: PTH118
 
-    def _cache_members(self, folder: str, names: tuple[str, ...]) -> list[SourceFile] | None:
+    def _cache_members(self, folder: str, names: Sequence[str]) -> list[SourceFile] | None:
         """The sources of a cache dir; None if this is none."""
         marked = not _OF_CACHE.isdisjoint(names)
         if not marked and "cache" not in names:
@@ -185,7 +182,7 @@ class Walker:
         kept: list[SourceFile] = []
         for inner in inner_folders(folder)[:2]:
             try:
-                kept += [member for member in self._list(inner, None).members if member.known]
+                kept += [member for member in self._list(inner, None).members if member.format]
             except OSError:
                 continue  # not there yet
         if "triton" in names:
@@ -195,22 +192,19 @@ class Walker:
     def _list(self, folder: str, most: int | None) -> _Listing:
         status = os.stat(folder)  # noqa: PTH116
         stamp = (status.st_dev, status.st_ino, status.st_mtime_ns)
-        known = self._listings.get(folder)
-        if known is not None and known.stamp == stamp and known.settled and not known.cut:
-            return known
+        before = self._listings.get(folder)
+        if before is not None and before.stamp == stamp and before.settled and not before.cut:
+            return before
         settled = time.time() - status.st_mtime > _SETTLED
-        listing = replace(_listing(folder, most), stamp=stamp, settled=settled)
-        self._listings[folder] = listing
+        listing = self._listings[folder] = _listed(_Listing(stamp, settled), folder, most)
         return listing
 
     def forget(self, wanted: frozenset[str]) -> None:
         """Remember nothing but these folders."""
-        gone = self._listings.keys() - wanted
-        for folder in gone:
-            del self._listings[folder]
+        self._listings = {at: each for at, each in self._listings.items() if at in wanted}
 
 
-def _is_tritons(names: tuple[str, ...]) -> bool:
+def _is_tritons(names: Sequence[str]) -> bool:
     """Whether a folder of these folders is a cache of Triton."""
     few = names[:_FEW]
     return bool(few) and sum(map(is_digest, few)) * 2 > len(few)
@@ -256,39 +250,26 @@ def _is_inside(member: SourceFile, root: str) -> bool:
     return real.startswith(os.path.join(os.path.realpath(root), ""))  # noqa: PTH118
 
 
-def _listing(folder: str, most: int | None) -> _Listing:
-    members: list[SourceFile] = []
-    linked: list[SourceFile] = []
-    folders: list[str] = []
-    links = passed_over = count = 0
-    cut = False
+def _listed(listing: _Listing, folder: str, most: int | None) -> _Listing:
+    """Fill in an empty listing. Raises OSError."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if most is not None and count >= most:
-                cut = True
+            if most is not None and listing.entries >= most:
+                listing.cut = True
                 break
-            count += 1
+            listing.entries += 1
             if _is_folder(entry):
-                folders += [entry.name] if is_searched(entry.name) else []
-                passed_over += not is_searched(entry.name)
+                listing.folders += [entry.name] if is_searched(entry.name) else []
+                listing.passed_over += not is_searched(entry.name)
                 continue
             member = _member(folder, entry)
             link = entry.is_symlink()
             if link and os.path.isdir(entry.path):  # noqa: PTH112
-                links += 1
+                listing.links += 1
             elif member is not None and _may_be_file(entry):
-                (linked if link else members).append(member)
-    return _Listing(
-        (0, 0, 0),
-        settled=False,
-        members=tuple(members),
-        linked=tuple(linked),
-        folders=tuple(sorted(folders)),
-        links=links,
-        passed_over=passed_over,
-        entries=count,
-        cut=cut,
-    )
+                (listing.linked if link else listing.members).append(member)
+    listing.folders.sort()
+    return listing
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -300,13 +281,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _member(folder: str, entry: os.DirEntry[str]) -> SourceFile | None:
     path = os.path.join(folder, entry.name)  # noqa: PTH118 - as the person wrote it
-    known = known_format(path)
-    wanted = frozenset({known}) if known else _wanted(entry.name)
-    return None if wanted is None else SourceFile(path, known, wanted)
+    format = known_format(path)
+    wanted = frozenset({format}) if format else _wanted(entry.name)
+    return None if wanted is None else SourceFile(path, format, wanted)
 
 
 def _may_be_file(entry: os.DirEntry[str]) -> bool:
-    """Also what cannot be told: one bad link must not hide the rest, and whoever reads it says."""
+    """Whether an entry is a file, or may be one: its reader reports a bad link."""
     try:
         return entry.is_file()
     except OSError:

@@ -15,17 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
-from watchdog.events import (
-    DirCreatedEvent,
-    DirDeletedEvent,
-    DirMovedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
+from watchdog import events
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
@@ -38,14 +28,10 @@ MOST_WATCHES = 64
 MOST_FOLDERS = 20_000
 """Folders that one watch may contain: each takes 1 KB of the kernel and as much of ours."""
 
-_EVENTS: list[type[FileSystemEvent]] = [
-    DirCreatedEvent,
-    DirDeletedEvent,
-    DirMovedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
+_EVENTS: list[type[events.FileSystemEvent]] = [
+    *(events.DirCreatedEvent, events.DirDeletedEvent, events.DirMovedEvent),
+    *(events.FileCreatedEvent, events.FileDeletedEvent, events.FileMovedEvent),
+    events.FileModifiedEvent,
 ]
 """Opening and closing are left out: our own reading would cause events without end."""
 
@@ -82,7 +68,7 @@ def is_remote(path: str, mounts: Iterable[tuple[str, str]]) -> bool:
     return kind in _REMOTE or kind.startswith("fuse.")
 
 
-class _Reporter(FileSystemEventHandler):
+class _Reporter(events.FileSystemEventHandler):
     """Reports each changed path by the names that the sources use for the watched folder."""
 
     def __init__(
@@ -90,11 +76,11 @@ class _Reporter(FileSystemEventHandler):
     ) -> None:
         self._real, self._names, self._report = real, tuple(names), report
         self.ended = False
-        """Whether the folder was deleted, after which watchdog reports no more of it."""
+        """Whether the folder was deleted; watchdog then reports no more changes in it."""
 
-    def on_any_event(self, event: FileSystemEvent) -> None:
+    def on_any_event(self, event: events.FileSystemEvent) -> None:
         paths = [os.fsdecode(path) for path in (event.src_path, event.dest_path) if path]
-        if isinstance(event, DirDeletedEvent) and paths[0] == self._real:
+        if isinstance(event, events.DirDeletedEvent) and paths[0] == self._real:
             self.ended = True
         inside = [p for p in paths if p == self._real or p.startswith(self._real.rstrip("/") + "/")]
         self._report([name + path[len(self._real) :] for path in inside for name in self._names])
@@ -200,7 +186,7 @@ class FolderEvents:
     def _unwatch(self, real: str) -> None:
         watch = self._watches.pop(real)
         if self._observer is not None:
-            with suppress(KeyError):  # it ended by itself
+            with suppress(KeyError):  # it has ended already
                 self._observer.unschedule(watch.observed)
 
 
@@ -343,7 +329,7 @@ class Watcher:
             self._sink(batch)
 
     def _wait(self) -> bool:
-        """Sleep until there is something to do; return whether standard input is part of it."""
+        """Sleep until there is something to do; return whether standard input has data."""
         descriptors = [self._wake_read]
         if self._stdin is not None and self._stdin.open:
             descriptors.append(self._stdin.descriptor)

@@ -14,8 +14,8 @@ Since torch 2.13 Inductor prints this (older versions leave parts out):
 Stated here once for all who look for it: line by line, the search of a big file, and the filter of
 `run --quiet`. Every search is linear in the text.
 
-Anything may stand before it on the line: a time stamp, a rank, a logger's name, a test's id, a
-comment sign. So each part is found by what it is, not by where it begins. A progress bar puts
+Anything may precede it on the line: a time stamp, a rank, a logger's name, a test's id, a comment
+sign. So each part is found by what it is, not by where it begins. A progress bar puts
 several texts on one line, with carriage returns between: `unwrap` takes them apart.
 """
 
@@ -28,6 +28,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from backend.model.choice import bare_pairs
 from backend.model.problem import Shape
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.triton_lines import (
@@ -39,18 +40,18 @@ from rocm_tui.ingest.formats.triton_lines import (
     find_kernel,
 )
 
-# Words: each tells the part that it stands in.
+# Words: each shows what a line is part of.
 
 AUTOTUNE = "AUTOTUNE "
 PROCESSES = ("SingleProcess ", "SubProcess ")
-"""What stands before the word in a footer."""
+"""The words before it in a footer."""
 TITLE = "Autotune Choices Stats:"
 STATS = '{"num_choices"'
 STRIDES = "strides: "
 DTYPES = "dtypes: torch."
 MS = " ms "
 NO_SHARE = "<DIVIDED BY ZERO ERROR>"
-"""Stands for the share in the rows of a table whose best time is zero."""
+"""The share in the rows of a table whose best time is zero."""
 OUT_OF_RESOURCE = "out of resource"
 DOTS = ("...", "…")
 
@@ -103,12 +104,12 @@ class ChoiceRow(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What tells it from the other rows of its table."""
+        """Return what no other row of its table has."""
         return self.name or self.description
 
 
 class Footer(NamedTuple):
-    """Seconds, and the number of choices where the version tells it."""
+    """Seconds, and the number of choices where the version prints it."""
 
     benchmark: float
     precompile: float | None
@@ -131,6 +132,8 @@ class Dots(NamedTuple):
 
 
 class OutOfResource(NamedTuple):
+    """The message without the logger's prefix."""
+
     what: str
 
 
@@ -151,12 +154,12 @@ class Torn(NamedTuple):
 # What each part says
 
 _OP = re.compile(rf"[^\w\x21-\x7e]{{0,16}}({OP})\(")
-"""An operation; blanks and an emoji may stand before it."""
+"""An operation; blanks and an emoji may precede it."""
 _PARENTHESIS = re.compile(r"[()]")
 
 
 def header_at(text: str, at: int, when: float | None) -> tuple[Header, int] | None:
-    """The header whose first word stands at `at`, and where it ends."""
+    """Return the header whose first word is at `at`, and where it ends."""
     match = _OP.match(text, at + len(AUTOTUNE))
     close = _closing(text, match.end()) if match else -1
     if not match or close < 0:
@@ -183,12 +186,7 @@ def _closing(text: str, start: int) -> int:
     return -1
 
 
-_SIZES = r"[0-9]{1,19}(?:x[0-9]{1,19})*(?:, [0-9]{1,19}(?:x[0-9]{1,19})*)*"
-_ALL_SIZES = re.compile(_SIZES)
-
-
-def _shapes(sizes: str) -> tuple[Shape, ...]:
-    return tuple(map(_shape, sizes.split(", ")))
+_SIZES = re.compile(r"[0-9]{1,19}(?:x[0-9]{1,19})*(?:, [0-9]{1,19}(?:x[0-9]{1,19})*)*")
 
 
 @lru_cache(4096)
@@ -199,8 +197,8 @@ def _shape(sizes: str) -> Shape:
 
 def parse_shapes(text: str) -> tuple[Shape, ...] | None:
     """`4x8, , 1` is ((4, 8), (), (1,)): an empty operand is 0-dim; None if a size is a symbol."""
-    if _ALL_SIZES.fullmatch(text):  # most of them
-        return _shapes(text)
+    if _SIZES.fullmatch(text):  # most of them
+        return tuple(map(_shape, text.split(", ")))
     if not text.strip():
         return ()
     shapes: list[Shape] = []
@@ -237,8 +235,8 @@ def parse_stride_list(text: str) -> tuple[Shape, ...] | None:
 
 def all_known(shapes: Sequence[Shape | None]) -> tuple[Shape, ...] | None:
     """Return the shapes, or None if one of them is not known."""
-    known = tuple(shape for shape in shapes if shape is not None)
-    return known if len(known) == len(shapes) else None
+    numbers = tuple(shape for shape in shapes if shape is not None)
+    return numbers if len(numbers) == len(shapes) else None
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -284,6 +282,7 @@ def is_config(text: str) -> bool:
     """Whether the text is a whole configuration, `BLOCK_M=32, num_warps=2`, or the name of one."""
     if "=" not in text:
         return True
+    text = bare_pairs(text)
     return _SETTINGS.fullmatch(text) is not None and _HALF_WORD.search(text) is None
 
 
@@ -301,7 +300,7 @@ _FOOTER = re.compile(
 
 
 def footer_at(text: str, at: int) -> tuple[Footer, int] | None:
-    """The footer in which `AUTOTUNE ` stands at `at`, and where it ends."""
+    """Return the footer in which `AUTOTUNE ` is at `at`, and where it ends."""
     match = _FOOTER.match(text, at + len(AUTOTUNE))
     if not match:
         return None
@@ -410,8 +409,10 @@ def may_matter(line: bytes) -> bool:
 
 def parts(text: str) -> Iterator[tuple[int, Part]]:
     """Each thing that one clean line says, with the column where it begins."""
-    if AUTOTUNE in text:
-        yield from _headers_and_footers(text)
+    ends = list(_headers_and_footers(text)) if AUTOTUNE in text else []
+    if ends:
+        yield from _row_before(text, ends[0][0])
+        yield from ends
         return
     at = text.find(STATS)
     if at >= 0:
@@ -440,7 +441,7 @@ def parts(text: str) -> Iterator[tuple[int, Part]]:
         return
     at = text.find(OUT_OF_RESOURCE)
     if at >= 0 and FAILED not in text:
-        yield at, OutOfResource(_reason(text, at))
+        yield at, OutOfResource(text[:at].rpartition("] ")[2] + text[at:])
         return
     kernel = find_kernel(text)
     death = None if kernel else _DIED.search(text)
@@ -459,7 +460,7 @@ def single_part(text: str) -> tuple[int, Part] | None:
 
 
 def only_part(text: str) -> Part | None:
-    """The part that a clean text is: nothing stands before it, nor behind what the part holds."""
+    """Return the part that a clean text is, if there is nothing before it, nor behind it."""
     at, part = single_part(text) or (0, None)
     if isinstance(part, (Torn, Died)):
         return None
@@ -471,12 +472,6 @@ def only_part(text: str) -> Part | None:
     else:
         whole = not before and (text.endswith(")") or not isinstance(part, Header))
     return part if whole else None
-
-
-def _reason(text: str, at: int) -> str:
-    """The message without the logger's prefix."""
-    start = text.rfind("] ", 0, at)
-    return text[start + 2 :] if start >= 0 else text
 
 
 def _headers_and_footers(text: str, at: int = 0) -> Iterator[tuple[int, Part]]:
@@ -493,10 +488,35 @@ def _headers_and_footers(text: str, at: int = 0) -> Iterator[tuple[int, Part]]:
                 yield at, Torn(f"the end of a table cannot be read: {text[at : at + 100]}")
             else:
                 tries -= 1
+                if _OP.match(text, end):
+                    what = f"the beginning of a table cannot be read: {text[at : at + 100]}"
+                    yield at, Torn(what)
         at = text.find(AUTOTUNE, end)
 
 
 # Rows
+
+_WHOLE_SETTING = re.compile(r"=(?:-?\d+(?:\.\d+)?|True|False|None|'[^']*'|\"[^\"]*\")\Z")
+
+
+def _row_before(text: str, end: int) -> Iterator[tuple[int, ChoiceRow | Torn]]:
+    """Yield the row, if any, whose newline was lost before the part at `end`. Behind its last
+    setting the wrapper of the next line may be, which is dropped if it is that of the row."""
+    text = text[:end]
+    for process in PROCESSES:
+        text = text.removesuffix(process)
+    row_at = _find_row(text)
+    if row_at is None:
+        return
+    at, row = row_at
+    wrapper = text[:at].strip(" ")
+    settings = row.description.removesuffix(wrapper).rstrip(" ") if wrapper else row.description
+    if "=" in settings and not _WHOLE_SETTING.search(settings):
+        what = f"the row of {row.label[:100]} cannot be read: {text[at : at + 100]}"
+        yield at, Torn(what, "row")
+    else:
+        yield at, row._replace(description=settings if "=" in settings else "")
+
 
 _NAME = re.compile(rf"{NAME}\Z")
 _NUMBER = re.compile(rf"{NUMBER}\Z")
@@ -508,7 +528,7 @@ _LAST_SETTING = re.compile(r"(?<!\w)[A-Za-z_]\w*=[^ ]*\Z")  # not tried again wi
 
 
 def _find_row(text: str) -> tuple[int, ChoiceRow] | None:
-    """The row that a clean line holds, and the column where it begins."""
+    """Return the row that a clean line holds, and the column where it begins."""
     at = text.find(MS)
     for _ in range(_MAX_TRIES):
         if at < 0:
@@ -525,15 +545,21 @@ _WHOLE_TIME = re.compile(r"\d{1,15}\.\d{4}\Z")
 
 
 def _torn_row(text: str) -> tuple[int, Torn] | None:
-    """Return a row whose time is no number, or whose share is cut off."""
+    """Return a row that has no name, whose time is no number, or whose share is cut off."""
     before, _, rest = text.partition(MS)
     name_and_time = before.split()[-2:]
     share = rest.lstrip(" ").partition(" ")[0]
-    if len(name_and_time) < 2 or not _NAME.match(name_and_time[0]):
+    if not name_and_time:
         return None
-    name, time = name_and_time
+    name, time = name_and_time if len(name_and_time) == 2 else ("", name_and_time[0])
+    named = _NAME.match(name) is not None
     whole_share = share.endswith("%") and _NUMBER.match(share[:-1])
     half_row = _WHOLE_TIME.match(time) and _HALF_SHARE.match(rest.strip(" "))
+    if not named:
+        if not (whole_share and _WHOLE_TIME.match(time)):
+            return None
+        at = before.rfind(time)
+        return at, Torn(f"a row without a name cannot be read: {text[at : at + 100]}", "row")
     if not whole_share and not half_row:
         return None
     at = before.rfind(name, 0, before.rfind(time))
@@ -541,7 +567,7 @@ def _torn_row(text: str) -> tuple[int, Torn] | None:
 
 
 def _row_at(text: str, at: int) -> tuple[int, ChoiceRow] | None:
-    """The row whose ` ms ` stands at `at`."""
+    """Return the row whose ` ms ` is at `at`."""
     share, _, description = text[at + len(MS) :].lstrip(" ").partition(" ")
     if not share.endswith("%"):
         share = share.rstrip('",')  # the last string of a list in JSON
@@ -562,10 +588,10 @@ def _row_at(text: str, at: int) -> tuple[int, ChoiceRow] | None:
 
 
 def _choice(before: str) -> tuple[int, str, str] | None:
-    """The choice that `before` ends with: its column, its name, and its configuration if it stands
-    in place of the name."""
+    """Return the choice that `before` ends with: its column, its name, and its configuration where
+    that takes the place of the name."""
     at = before.rfind(" ") + 1
-    # `[rank0]:mm`, `"mm`: what is glued to an unindented name is no part of it.
+    # `[rank0]:mm`, `"mm`: text glued to an unindented name does not belong to the name.
     at = max(at, before.rfind("]:") + 2 if "]:" in before else 0)
     at = max(at, before.rfind('"') + 1, before.rfind("#") + 1)
     name = before[at:]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
 from backend.counted import counted
-from backend.model.choice import Choice, parse_config, sort_choices
+from backend.model.choice import parse_config, sort_choices
 from backend.model.problem import Shape
 from backend.model.session import Fault
 from backend.model.tuning import Seconds, State, Tuning
@@ -41,14 +41,22 @@ from rocm_tui.ingest.formats.autotune_lines import (
     may_matter,
     parts,
 )
-from rocm_tui.ingest.formats.processes import Key, Origin, Origins, VaryingWords, name_of
+from rocm_tui.ingest.formats.processes import (
+    Form,
+    HeardWords,
+    Key,
+    Origin,
+    Origins,
+    VaryingWords,
+    name_of,
+)
 from rocm_tui.ingest.formats.reader import Complaints, timed_choice
 from rocm_tui.ingest.formats.triton_lines import REACH, KernelLog, KernelTuning, TritonLine
 from rocm_tui.ingest.formats.unwrap import REPEATED, HardWraps, shortened, unwrap
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
 SHOWN = 10
-"""Rows that Inductor prints unless it is told otherwise."""
+"""Rows that Inductor prints by default."""
 PATIENCE = 256 << 10
 """Bytes after its last line that a table without a footer stays open."""
 MAX_PROBLEMS = 50
@@ -60,11 +68,12 @@ class Block:
     """A table whose header was seen.
 
     `place` is the header's line, `last` that of its last row, `touched` the offset of the last line
-    that belonged to it, `crowded` whether another table was open at the same time in the same
-    stream; `confirmed` says that the header's wrapper is that of another line of the table,
-    `of_several` that other processes wrote while its process did. After dots (`elided`) rows may be
-    missing; a row of a `torn` one cannot be read, so the fastest choice may not be among its rows;
-    `shown` is whether anyone was given it.
+    that belonged to it, `lines` its header and what came for it, while it is open, `crowded`
+    whether another table was open at the same time in the same stream; `confirmed` says that the
+    header's wrapper is that of another line of the table, `of_several` that other processes wrote
+    while its process did. After dots (`elided`) rows may be missing; a row of a `torn` one cannot
+    be read, so the fastest choice may not be among its rows; `shown` is whether anyone was given
+    it.
     """
 
     n: int
@@ -87,10 +96,11 @@ class Block:
     confirmed: bool = False
     of_several: bool = False
     shown: bool = False
+    lines: list[Held] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
-        """Nothing more is to come, as far as the text tells."""
+        """Whether nothing more is to come, as far as the text shows."""
         return self.footer is not None or self.ended or self.elided or len(self.rows) >= SHOWN
 
     def lacks(self, part: Strides | Dtypes) -> bool:
@@ -114,12 +124,6 @@ class Block:
             )
         )
 
-    def put_operands(self, part: Strides | Dtypes) -> None:
-        if isinstance(part, Strides):
-            self.strides = part.strides
-        else:
-            self.dtypes = part.dtypes
-
     def takes_row(self, row: ChoiceRow) -> bool:
         """Whether `row` can be the next row: sorted, its name new, its share as the times say."""
         if self.footer or self.ended:
@@ -130,18 +134,32 @@ class Block:
             return False
         return _share_fits(self.rows[0].ms, row)
 
+    def is_over_before(self, row: ChoiceRow) -> bool:
+        """Return whether a row is of another table, whose header is missing: behind dots a row that
+        does not fit, elsewhere one that is faster than the last, or that has all of the best one's
+        speed and not its time. Others may have odd numbers."""
+        if not self.rows:
+            return False
+        faster = row.ms < self.rows[-1].ms
+        best = row.percent == 100.0 and not _share_fits(self.rows[0].ms, row)
+        return faster or best or (self.elided and not self.takes_row(row))
+
+    def is_over_before_operands(self, part: Strides | Dtypes) -> bool:
+        """Return whether strides or dtypes are of another table, whose header is missing."""
+        own = self.strides if isinstance(part, Strides) else self.dtypes
+        return not self.crowded and (bool(self.rows) or (own is not None and own != part[0]))
+
     def takes(self, part: ChoiceRow | Strides | Dtypes | Footer) -> bool:
         """Whether what a line says can belong to it, by its numbers."""
         if isinstance(part, ChoiceRow):
             return self.takes_row(part)
-        if isinstance(part, Footer):
-            return self.takes_footer(part)
-        return self.takes_operands(part)
+        return self.takes_footer(part) if isinstance(part, Footer) else self.takes_operands(part)
 
     def restart(self) -> None:
         """As it was when its header was seen."""
         self.strides = self.dtypes = self.footer = self.stats = None
         self.rows, self.ended, self.elided, self.torn = [], False, False, False
+        del self.lines[1:]
 
     def without_wrapper(self, row: ChoiceRow) -> ChoiceRow:
         """Return the row without what its logger puts at the end of each line."""
@@ -171,20 +189,20 @@ class Block:
         )
 
     def tuning(self, open_: bool) -> Tuning:
-        """What is known of it now; `open_` if more may come."""
+        """Return the tuning as read so far; `open_` if more may come."""
         footer = self.footer
+        kept = sys.intern  # the same few configs are in every table
+        choices = [timed_choice(r.ms, r.name or None, None, kept(r.description)) for r in self.rows]
         whole = self.complete and not self.torn
         state: State = "running" if open_ else "done" if whole else "cut"
         return Tuning(
             op=self.header.op,
             shapes=self.header.shapes,
-            strides=self.known_strides,
+            strides=all_known(self.strides or ()) or (),
             dtypes=self.dtypes or (),
-            choices=sort_choices([self._choice(row) for row in self.rows]),
+            choices=sort_choices(choices),
             num_choices=self.num_choices,
-            seconds=Seconds(footer.benchmark, footer.precompile, footer.prescreen)
-            if footer
-            else Seconds(),
+            seconds=Seconds(*footer[:3]) if footer else Seconds(),
             state=state,
             timed=len(self.rows) if state == "running" else 0,
             rank=self.origin.rank,
@@ -194,20 +212,11 @@ class Block:
         )
 
     @property
-    def known_strides(self) -> tuple[Shape, ...]:
-        """The strides of all operands, or none."""
-        return all_known(self.strides or ()) or ()
-
-    @property
     def num_choices(self) -> int | None:
-        """How many were tried, where its end or its statistics tell."""
+        """The number of choices that were tried, if the table's end or statistics give it."""
         if self.footer and self.footer.num_choices is not None:
             return self.footer.num_choices
         return self.stats.num_choices if self.stats else None
-
-    def _choice(self, row: ChoiceRow) -> Choice:
-        # The same few configs are in every table.
-        return timed_choice(row.ms, row.name or None, None, sys.intern(row.description))
 
 
 _DIGITS = re.compile(r"\d+")
@@ -225,9 +234,9 @@ def _share_fits(best: float, row: ChoiceRow) -> bool:
 
 
 class OpenTables:
-    """The tables whose end has not come, by the stream that they stand in.
+    """The tables whose end has not come, by stream.
 
-    Each look costs the tables of one stream, however many streams there are.
+    A lookup costs as much as its stream has tables, however many streams there are.
     """
 
     def __init__(self) -> None:
@@ -255,16 +264,6 @@ class OpenTables:
     def add(self, block: Block) -> None:
         self._streams.setdefault(block.key, []).append(block)
         self._by_age[block.n] = block
-
-    def sort_into(self, key_of: Callable[[Key], Key]) -> list[list[Block]]:
-        """Give each table its key anew; return the streams that became one."""
-        before = {block.n: block.key for block in self}
-        self._streams = {}
-        for n in sorted(before):
-            block = self._by_age[n]
-            block.key = key_of(block.key)
-            self._streams.setdefault(block.key, []).append(block)
-        return [b for b in self._streams.values() if len({before[each.n] for each in b}) > 1]
 
     def touch(self, block: Block, end: int) -> None:
         """The line that ends at `end` belonged to it; later lines end later."""
@@ -314,8 +313,8 @@ class Overlap:
 
     Either those are over and their ends are missing, or two processes write into one stream without
     a prefix. The first is taken to be so: whatever follows belongs to the newest table. A line that
-    the newest table cannot have said, but an older one can, tells that it is not so; then what came
-    since is dealt out again, each line to the one table that it fits.
+    fits an older table and not the newest refutes that; then what came since is dealt out again,
+    each line to the one table that it fits.
 
     The `older` were open when the first of the `newer` began; neither is empty.
     """
@@ -342,10 +341,7 @@ class Overlap:
 
     def begin(self, block: Block) -> None:
         self.newer.append(block)
-        self.held.append(Held(block, block.origin, block.touched, block.place))
-
-    def hold(self, part: TablePart, who: Origin, end: int, place: int) -> None:
-        self.held.append(Held(part, who, end, place))
+        self.held.append(block.lines[0])
 
 
 class LogProblems:
@@ -373,7 +369,7 @@ class LogProblems:
         self._headless(place, len(self._orphans.pop(key, ())), choices)
 
     def report_orphans(self, key: Key | None = None) -> None:
-        """Tell of the rows that wait for their table's end: of one stream, or of all."""
+        """Report the rows that wait for their table's end: of one stream, or of all."""
         for stream in list(self._orphans) if key is None else [key]:
             lost = self._orphans.pop(stream, None)
             if lost:
@@ -381,23 +377,13 @@ class LogProblems:
 
     def _headless(self, place: int, rows: int, choices: int | None) -> None:
         self.headless += 1
-        self.add("headless", place, _headless(rows, choices))
+        lost = counted(rows, "row") if rows else "the end"
+        count = "" if choices is None else f" of {counted(choices, 'choice')}"
+        self.add("headless", place, f"{lost} of a table{count} whose beginning is missing")
 
     def take(self) -> list[Fault]:
         problems, self._problems = self._problems, []
         return problems
-
-
-def row_problem(row: ChoiceRow, takers: int) -> str:
-    why = "could belong to several tables" if takers else "belongs to no open table"
-    return f"the row of {row.label[:100]} ({row.ms:g} ms) {why}"
-
-
-def _headless(rows: int, choices: int | None) -> str:
-    count = f" of {counted(choices, 'choice')}" if choices is not None else ""
-    if not rows:
-        return f"the end of a table{count} whose beginning is missing"
-    return f"{counted(rows, 'row')} of a table{count} whose beginning is missing"
 
 
 START = 64 << 10
@@ -411,7 +397,12 @@ MAX_OPEN = 64
 
 _PROCESS = re.compile(rf"(?:{'|'.join(PROCESSES)})\Z")
 _MOST_HEARD = 10_000
-_MOST_STRAYS = 16
+_MOST_STRAYS = 64
+_FEW_LINES = 5
+"""The fewest lines of a table that prove a word on each of them to vary: as many processes would
+not make up a table by chance."""
+_MANY_RISES = 3
+"""Values of a number that never fell: processes that write at once come back to theirs."""
 _FRUITLESS = 2000
 """Lines, one after another, whose table is not there, after which nobody looks for it under other
 words."""
@@ -429,10 +420,15 @@ class LogParser:
         self._open = OpenTables()
         self._origins = Origins()
         self._varying = VaryingWords()
+        self._words = HeardWords()
         self._wraps = HardWraps()
         self._heard: dict[Key, None] = {}
         self._strays: dict[int, list[Held]] = {}
+        self._lost: list[Held] = []
+        self._losses: dict[Key, int] = {}
         self._fruitless = 0
+        self._lasting: set[Form] = set()
+        self._with_strides = False
         self._speaker: Block | None = None
         self._several: set[Key] = set()
         self._single: dict[Key, list[Block]] = {}
@@ -444,6 +440,7 @@ class LogParser:
         self._problems = LogProblems(source)
         self._kernels = KernelLog(source, self._next_number, self._problems.add)
         self._unshown = self._first_stats = 0
+        self._latest_stats: dict[Key, int] = {}
         self._finished = False
         self._died = -REACH
         self._ends: dict[Key, int] = {}
@@ -456,8 +453,11 @@ class LogParser:
         """Whether the line at `offset` matters even without a marker in it."""
         if offset < self._until or self._wraps.holding:
             return True
-        if self._open:
-            self._expire(offset)
+        for block in self._open.expired(offset) if self._open else ():
+            if block.key in self._doubts:
+                self._end_doubt(self._doubts[block.key])
+            if block in self._open:
+                self._close(block)
         return bool(self._open)
 
     def look_back(self, before: bytes, place_of: Callable[[int], int]) -> None:
@@ -479,8 +479,8 @@ class LogParser:
                 at = read = end + 1
 
     def line(self, data: bytes, offset: int, place: int, cut: bool = False) -> None:
-        """Take one line, without its end; `offset` is where it begins. `cut` tells that it is a
-        piece of a longer one, and that what it says may be cut with it."""
+        """Take one line, without its end; `offset` is where it begins. With `cut` it is a piece
+        of a longer one, and what it says may be cut with it."""
         if cut:
             what = "the line is too long: it is read in pieces, and what is cut in two is lost"
             if may_matter(data):
@@ -512,8 +512,10 @@ class LogParser:
     # What a line does
 
     def _take(self, part: Part, who: Origin, end: int, place: int) -> None:
+        self._words.hear(who)
+        self._with_strides = self._with_strides or isinstance(part, Strides)
         if isinstance(part, (ChoiceRow, Strides, Dtypes, Footer)):
-            self._of_a_table(part, who, end, place)
+            self._of_a_table(Held(part, who, end, place))
         elif isinstance(part, Header):
             self._header(part, who, end, place)
         elif isinstance(part, Stats):
@@ -530,10 +532,9 @@ class LogParser:
             self._death(part, who, end, place)
 
     def _kernel(self, line: TritonLine, who: Origin, end: int, place: int) -> None:
-        kernel = self._kernels.take(line, who, place)
-        if kernel is not None:
-            self._changed[kernel.n] = kernel
-        if kernel is not None or line.name is not None:
+        changed = self._kernels.take(line, who, place)
+        self._changed |= {kernel.n: kernel for kernel in changed}
+        if changed or line.name is not None:
             self._until = max(self._until, end + REACH)
 
     def _torn(self, torn: Torn, who: Origin, place: int) -> None:
@@ -550,6 +551,7 @@ class LogParser:
     def _death(self, died: Died, who: Origin, end: int, place: int) -> None:
         """Report what ended a process, with the tuning that it left behind. What the shell says
         after it is about the same end."""
+        self._only_table()
         if "(core dumped)" not in died.what or end - self._died >= REACH:
             left = self._left_behind(who, self._nearby(who))
             self._problems.add("end", place, left + died.what)
@@ -576,14 +578,16 @@ class LogParser:
 
     def _header(self, header: Header, who: Origin, end: int, place: int) -> None:
         key = self._varying.key(who)
-        for block in list(self._open.of(key)) if self._strays else ():
-            if block.n in self._strays:
-                self._settle_strays(block)
-        key = self._varying.key(who)
+        if self._strays:
+            own = self._open.of(key)
+            self._refute_strays([b for b in own if not self._is_whole(self._strays.get(b.n, []))])
         self._hear(key)
         self._problems.report_orphans(key)
         self._unshown = max(0, self._unshown - 1)
-        self._enter(Block(self._next_number(), self._sources, header, who, key, place, end))
+        self._latest_stats.pop(key, None)
+        block = Block(self._next_number(), self._sources, header, who, key, place, end)
+        block.lines.append(Held(block, who, end, place))
+        self._enter(block)
 
     def _hear(self, key: Key) -> None:
         """Remember that a process writes tables."""
@@ -598,6 +602,7 @@ class LogParser:
         if doubt is not None and doubt.newest.rows:  # a whole table, and nothing spoke against it
             self._end_doubt(doubt)
         over = len(tables) >= MAX_OPEN
+        self._close_damaged(tables)
         for other in [each for each in tables if over or each.complete]:
             if other in self._open:
                 self._close(other)
@@ -607,24 +612,26 @@ class LogParser:
         if rivals:
             self._doubts.setdefault(key, Overlap(rivals)).begin(block)
 
-    def _of_a_table(self, part: TablePart, who: Origin, end: int, place: int) -> None:
-        stream = self._stream(Held(part, who, end, place))
+    def _of_a_table(self, line: Held) -> None:
+        stream = self._stream(line)
         if stream is not None:
-            self._in_stream(part, who, stream, end, place)
+            self._in_stream(line, stream)
 
-    def _in_stream(self, part: TablePart, who: Origin, stream: Key, end: int, place: int) -> None:
+    def _in_stream(self, line: Held, stream: Key) -> None:
+        part = line.what
+        assert not isinstance(part, Block)
         doubt = self._doubts.get(stream)
         if doubt is not None:
-            doubt.hold(part, who, end, place)
+            doubt.held.append(line)
             if doubt.refuted_by(part):
                 self._deal_out(stream, doubt)
                 return
         if isinstance(part, ChoiceRow):
-            self._row(part, stream, end, place)
+            self._row(part, line, stream)
         elif isinstance(part, Footer):
-            self._footer(part, stream, end, place)
+            self._footer(part, line, stream)
         else:
-            self._operands(part, stream, end, place)
+            self._operands(part, line, stream)
 
     # Which process wrote a line
 
@@ -642,6 +649,8 @@ class LogParser:
                 self._rejoin(key, who, part)
             for block in self._open.of(key):
                 block.confirmed = True
+            if who.words and len(self._lasting) < _MOST_HEARD:
+                self._lasting.add(who.form)
             return key
         if (who.words and key in self._heard) or self._fruitless > _FRUITLESS:
             return key
@@ -674,96 +683,185 @@ class LogParser:
         """Return the stream of a line whose words no table has. Either its process began a table
         that is not in the log, or words vary within a process.
 
-        Words that differ in the header and in two later lines vary. Otherwise the line waits: if
-        the table goes on under its own words, the line was another process's.
+        Where that is not certain the line waits: if the table goes on under its own words, or
+        ends, the line was another process's.
         """
-        found = self._nearest(line)
+        nearest = self._nearest(line)
         self._fruitless += 1
-        if found is None:
-            return key
-        block, places = found
-        places -= self._naming(block)
+        if nearest is None:
+            if len(self._lost) >= _MOST_STRAYS or not self._open_of_form(line.who.form):
+                return key
+            self._lost.append(line)
+            return None
+        block, places = nearest
         strays = self._strays.setdefault(block.n, [])
-        for stray in strays:
-            varying = places & self._varying.differing(line.who, stray.who)
-            varying &= self._varying.differing(block.origin, stray.who)
-            if varying:
-                self._vary(block, varying, line)
-                return None
-        if len(strays) < _MOST_STRAYS:
-            strays.append(line)
+        strays.append(line)
+        varying = (
+            self._counting(block, places)
+            or self._ever_new(block, places)
+            or self._twice_elsewhere(block)
+        )
+        if varying:
+            self._vary(block.origin, varying)
+        elif len(strays) >= _MOST_STRAYS:
+            self._refute_strays([block])
         return None
 
-    def _naming(self, block: Block) -> frozenset[int]:
-        """Return the places of the words that name processes: tables that have lines under words of
-        their own differ in them."""
-        tables = [table.origin for table in self._open.newest() if table.confirmed]
-        tables = [who for who in tables if who.differing(block.origin) is not None]
-        places = (self._varying.differing(tables[0], who) for who in tables[1:])
-        return frozenset[int]().union(*places)
+    def _counting(self, block: Block, places: frozenset[int]) -> frozenset[int]:
+        """Return the places of numbers that rise within a whole table, and never fell."""
+        numbers = self._words.rising(block.origin, _MANY_RISES)
+        if places <= numbers and self._is_whole([*block.lines, *self._like(block, places)]):
+            return places
+        return frozenset()
+
+    def _ever_new(self, block: Block, places: frozenset[int]) -> frozenset[int]:
+        """Return the places of the words that are new on each line of a table, or of two that are
+        whole, where no table has its header's words on another line."""
+        form = block.origin.form
+        tables = [b for b in self._open.newest() if b.origin.form == form]
+        tables = [b for b in tables if self._is_whole(self._like(b, places))]
+        return self._all_differ(tables, places) if block in tables else frozenset()
+
+    def _all_differ(self, tables: list[Block], places: frozenset[int]) -> frozenset[int]:
+        """Return those of the places where all lines of the tables have other words."""
+        origins = [table.origin for table in tables]
+        origins += [line.who for table in tables for line in self._like(table, places)]
+        if len(origins) < _FEW_LINES or tables[0].origin.form in self._lasting:
+            return frozenset()
+        again, varying = self._words.again, places | self._varying.places(tables[0].origin)
+        return frozenset(at for at in places if not any(again(who, at, varying) for who in origins))
+
+    def _only_table(self) -> None:
+        """The log, or its process, has ended within the only table of its form: words that are new
+        on each of its lines vary."""
+        for block in [b for b in self._open if b.n in self._strays]:
+            form, strays = block.origin.form, self._strays.get(block.n, [])
+            if sum(Origin(*key).form == form for key in self._heard) == 1 and strays:
+                places = self._varying.differing(block.origin, strays[-1].who)
+                varying = self._all_differ([block], places)
+                if varying:
+                    self._vary(block.origin, varying)
+
+    def _is_whole(self, lines: list[Held]) -> bool:
+        """Whether lines are all that follows a header, to its end."""
+        rows = sum(isinstance(line.what, ChoiceRow) for line in lines)
+        end = lines[-1].what if rows else None
+        if not isinstance(end, Footer) or rows < min(SHOWN, end.num_choices or 1):
+            return False
+        return not self._with_strides or any(isinstance(line.what, Strides) for line in lines)
+
+    def _like(self, block: Block, places: frozenset[int]) -> list[Held]:
+        """Return the lines that may be a table's, whose words differ at some of these places."""
+        differing = self._varying.differing
+        strays = self._strays.get(block.n, [])
+        return [line for line in strays if differing(block.origin, line.who) <= places]
+
+    def _twice_elsewhere(self, block: Block) -> frozenset[int]:
+        """Return the places of the words that are others behind the header, in all of two tables:
+        its process would have begun two tables without a line of them."""
+        lines: list[Held] = []
+        tables = [b for b in self._open.of(block.key) if not b.confirmed]
+        for strays in (self._strays.get(table.n, []) for table in tables):
+            lines += strays if self._is_whole(strays) else []
+        if sum(isinstance(line.what, Footer) for line in lines) < 2:
+            return frozenset()
+        differing = (self._varying.differing(block.origin, line.who) for line in lines)
+        return frozenset[int].intersection(*differing)
 
     def _nearest(self, line: Held) -> tuple[Block, frozenset[int]] | None:
-        """Return the table that a line continues but for the fewest words, and their places."""
-        found: tuple[Block, frozenset[int]] | None = None
+        """Return the table that a line continues but for the fewest words, and their places. What
+        may be a counter differs first."""
+        nearest: tuple[Block, frozenset[int]] | None = None
+        least = math.inf
         part = line.what
         assert not isinstance(part, Block)
+        counters = self._words.rising(line.who, 2)
         for block in self._open.newest():
             places = self._varying.differing(block.origin, line.who)
-            if places and (found is None or len(places) < len(found[1])):
+            others = len(places - counters)
+            if places and others < least:
                 strays = self._strays.get(block.n)
                 if line.follows(strays[-1]) if strays else block.takes(part):
-                    found = block, places
-        return found
+                    nearest, least = (block, places), others
+        return nearest
 
-    def _vary(self, block: Block, places: frozenset[int], last: Held | None = None) -> None:
-        """Learn that words at these places do not name a process."""
-        self._varying.vary(block.origin, places)
-        waiting = [line for strays in self._strays.values() for line in strays]
-        self._strays = {}
+    def _vary(self, who: Origin, places: frozenset[int]) -> None:
+        """Learn that words at these places do not name a process: deal out anew what came for
+        tables that are open."""
+        self._varying.vary(who, places)
+        self._lasting.discard(who.form)
+        blocks = [b for b in self._open if {b.origin.form, Origin(*b.key).form} & {who.form}]
+        lines: list[Held] = []
+        lines += [line for line in self._lost if line.who.form == who.form]
+        self._lost = [line for line in self._lost if line.who.form != who.form]
+        for block in blocks:
+            lines += [*block.lines, *self._strays.pop(block.n, ())]
+            self._doubts.pop(block.key, None)
+            self._open.remove(block)
+            self._changed.pop(block.n, None)
+            block.restart()
+            block.confirmed = block.crowded = False
         key_of = self._varying.key_of
-        merged = self._open.sort_into(key_of)
-        self._doubts = {key_of(key): doubt for key, doubt in self._doubts.items()}
         self._closed = {key_of(key): closed for key, closed in self._closed.items()}
         self._ends = {key_of(key): ends for key, ends in self._ends.items()}
         self._heard = {key_of(key): None for key in self._heard}
         self._several = {key_of(key) for key in self._several}
         self._single = {}
+        losses = sorted(self._losses.items(), key=lambda item: item[1])
+        self._losses = {key_of(key): end for key, end in losses}
         stats, self._stats = self._stats, {}
         for key, pending in stats.items():
             self._stats.setdefault(key_of(key), []).extend(pending)
-        for blocks in merged:
-            newest = blocks[-1]
-            if newest.key not in self._doubts:
-                self._doubts[newest.key] = Overlap(blocks[:-1])
-                self._doubts[newest.key].begin(newest)
-        for line in sorted(waiting, key=lambda line: line.end) + ([last] if last else []):
-            assert not isinstance(line.what, Block)
-            self._of_a_table(line.what, line.who, line.end, line.place)
+        for line in sorted(lines, key=lambda line: line.end):
+            if isinstance(line.what, Block):
+                line.what.key = key_of(line.what.key)
+                self._enter(line.what)
+            else:
+                self._of_a_table(line)
+        self._close_damaged(blocks)
+        self._drop_shown(blocks)
 
-    def _settle_strays(self, block: Block) -> None:
-        """A table is over, or another begins in its stream. What waits is its rest, if it ends as a
-        table does and no header has other words there."""
-        strays = self._strays.get(block.n, [])
-        heard = any(self._varying.key(line.who) in self._heard for line in strays)
-        places = [self._varying.differing(block.origin, line.who) for line in strays]
-        varying = frozenset[int].intersection(*places) if places else frozenset[int]()
-        for key in islice(self._heard, MAX_OPEN) if varying else ():
-            varying -= self._varying.differing(block.origin, Origin(*key))
-        if varying and not heard and len(strays) > 1 and isinstance(strays[-1].what, Footer):
-            self._vary(block, varying)
-        else:
-            self._refute_strays([block])
+    def _close_damaged(self, blocks: list[Block]) -> None:
+        """Close the tables whose process lost a row or an end since: what follows may be another
+        table's."""
+        for block in list(blocks):
+            if block in self._open and self._losses.get(block.key, 0) > block.lines[0].end:
+                block.torn = True
+                self._close(block)
+
+    def _drop_shown(self, blocks: list[Block]) -> None:
+        """Withdraw the tunings of tables that turned out to have no rows."""
+        for block in blocks:
+            if block.shown and not block.rows:
+                self._records.append(Dropped(uid_of(self.source, block.n)))
+                block.shown = False
 
     def _refute_strays(self, blocks: list[Block]) -> None:
         """The lines that wait for these tables are another process's."""
         for block in blocks if self._strays else ():
-            for line in self._strays.pop(block.n, ()):
-                key = self._varying.key(line.who)
-                self._hear(key)
-                if isinstance(line.what, ChoiceRow):
-                    self._problems.orphan(key, line.place)
-                elif isinstance(line.what, Footer):
-                    self._problems.end_of_orphans(key, line.place, line.what.num_choices)
+            self._report_lost(self._strays.pop(block.n, []))
+
+    def _report_lost(self, lines: list[Held]) -> None:
+        """Report the lines of a table whose beginning is missing."""
+        for line in lines:
+            key = self._varying.key(line.who)
+            self._hear(key)
+            self._lose(line, key)
+
+    def _lose(self, line: Held, key: Key) -> None:
+        """Report a row or an end of a process that has no table for it."""
+        if isinstance(line.what, ChoiceRow):
+            self._problems.orphan(key, line.place)
+        elif isinstance(line.what, Footer):
+            self._problems.end_of_orphans(key, line.place, line.what.num_choices)
+        else:
+            return
+        if key in self._losses or len(self._losses) < _MOST_HEARD:
+            self._losses[key] = line.end
+
+    def _open_of_form(self, form: Form) -> bool:
+        """Whether a table is open whose lines may vary in words alone from those of a form."""
+        return any(block.origin.form == form for block in self._open.newest())
 
     def _deal_out(self, stream: Key, doubt: Overlap) -> None:
         """Two processes write into this stream: give each line since then to whom it fits."""
@@ -780,32 +878,39 @@ class LogParser:
                 for block in self._open.of(stream):
                     block.crowded = True
             else:
-                self._in_stream(held.what, held.who, stream, held.end, held.place)
-        for block in doubt.newer:
-            if block.shown and not block.rows:
-                self._records.append(Dropped(uid_of(self.source, block.n)))
-                block.shown = False
+                self._in_stream(held, stream)
+        self._drop_shown(doubt.newer)
 
-    def _operands(self, part: Strides | Dtypes, stream: Key, end: int, place: int) -> None:
+    def _operands(self, part: Strides | Dtypes, line: Held, stream: Key) -> None:
         near = self._reachable(stream)
         takers = [b for b in near if b.takes_operands(part)]
         if len(takers) == 1:
-            takers[0].put_operands(part)
-            self._touch(takers[0], end)
+            if isinstance(part, Strides):
+                takers[0].strides = part.strides
+            else:
+                takers[0].dtypes = part.dtypes
+            self._touch(takers[0], line)
         elif len(near) == 1 and near[0].lacks(part):
             what = (
                 f"do not fit AUTOTUNE {near[0].header.text}: {', '.join(map(str, part[0]))[:100]}"
             )
             kind = "strides" if isinstance(part, Strides) else "dtypes"
-            self._problems.add("torn", place, f"these {kind} {what}")
+            self._problems.add("torn", line.place, f"these {kind} {what}")
+        elif len(near) == 1 and near[0].is_over_before_operands(part):
+            if not near[0].rows:
+                what = f"no rows of AUTOTUNE {near[0].header.text} before another table's operands"
+                self._problems.add("torn", line.place, what)
+            near[0].torn = True
+            self._close(near[0])
 
-    def _row(self, row: ChoiceRow, stream: Key, end: int, place: int) -> None:
+    def _row(self, row: ChoiceRow, line: Held, stream: Key) -> None:
         near = self._reachable(stream)
-        if len(near) == 1 and near[0].elided and not near[0].takes_row(row):
-            self._close(near[0])  # the dots hid the beginning of another table
+        if len(near) == 1 and near[0].is_over_before(row):
+            near[0].torn |= not near[0].elided  # its end is missing
+            self._close(near[0])
             near = []
         if not near:
-            self._problems.orphan(stream, place)
+            self._lose(line, stream)
             return
         if len(near) == 1 and not near[0].crowded:
             takers = near
@@ -815,12 +920,19 @@ class LogParser:
             ready = [b for b in takers if b.dtypes is not None]
             takers = ready or takers
         if len(takers) != 1:
-            self._problems.add("row", place, row_problem(row, len(takers)))
+            why = "could belong to several tables" if takers else "belongs to no open table"
+            what = f"the row of {row.label[:100]} ({row.ms:g} ms) {why}"
+            self._problems.add("row", line.place, what)
             return
+        if not takers[0].rows and row.percent is not None and row.percent < 100.0:
+            if not takers[0].torn:
+                what = f"the fastest row of AUTOTUNE {takers[0].header.text} is missing"
+                self._problems.add("torn", line.place, what)
+            takers[0].torn = True
         row = takers[0].without_wrapper(row)
-        takers[0].rows.append(self._readable(row, takers[0], place))
-        takers[0].last = place
-        self._touch(takers[0], end)
+        takers[0].rows.append(self._readable(row, takers[0], line.place))
+        takers[0].last = line.place
+        self._touch(takers[0], line)
 
     def _readable(self, row: ChoiceRow, block: Block, place: int) -> ChoiceRow:
         """Return the row without its configuration if a part of that is missing or no setting."""
@@ -837,7 +949,7 @@ class LogParser:
             text = ""
         return row._replace(description=text)
 
-    def _footer(self, footer: Footer, stream: Key, end: int, place: int) -> None:
+    def _footer(self, footer: Footer, line: Held, stream: Key) -> None:
         near = self._reachable(stream)
         takers = [b for b in near if b.takes_footer(footer)]
         if len(takers) > 1:
@@ -845,25 +957,20 @@ class LogParser:
             takers = full if len(full) == 1 else takers
         if len(takers) > 1:
             what = "the end of a table could belong to several tables"
-            self._problems.add("footer", place, what)
-            self._ambiguous_end(stream, takers)
+            self._problems.add("footer", line.place, what)
+            self._ends[stream] = self._ends.get(stream, 0) + 1
+            # After as many ends as open tables all have ended, whichever was whose.
+            for block in takers if self._ends[stream] >= len(takers) else ():
+                block.ended = True
+                self._close(block)
             return
         if takers:
             takers[0].footer = footer
-            self._touch(takers[0], end)
+            self._touch(takers[0], line)
             self._close(takers[0])
-            self._until = max(self._until, end + GRACE)
+            self._until = max(self._until, line.end + GRACE)
             return
-        self._problems.end_of_orphans(stream, place, footer.num_choices)
-
-    def _ambiguous_end(self, key: Key, takers: list[Block]) -> None:
-        """As many ends as open tables: all have ended, whichever was whose."""
-        self._ends[key] = self._ends.get(key, 0) + 1
-        if self._ends[key] < len(takers):
-            return
-        for block in takers:
-            block.ended = True
-            self._close(block)
+        self._lose(line, stream)
 
     def _statistics(self, stats: Stats, key: Key, place: int) -> None:
         last = self._closed.get(key)
@@ -873,6 +980,8 @@ class LogParser:
             return
         self._first_stats = self._first_stats if self._unshown else place
         self._unshown += 1
+        if len(self._latest_stats) < _MOST_HEARD:
+            self._latest_stats[key] = place
         pending = self._stats.setdefault(key, [])
         pending.append(stats)
         del pending[:-16]
@@ -894,20 +1003,18 @@ class LogParser:
         return stream
 
     def _reachable(self, stream: Key) -> list[Block]:
-        """The open tables that it may speak of: the newest of the stream, as long as no line
-        tells that an older one goes on."""
+        """Return the open tables that a line of the stream may belong to: the newest, until a line
+        shows that an older one goes on."""
         doubt = self._doubts.get(stream)
-        tables = self._open.of(stream)
-        if doubt is not None:
-            return [block for block in tables if block is doubt.newest]
-        return list(tables)
+        return [b for b in self._open.of(stream) if doubt is None or b is doubt.newest]
 
-    def _touch(self, block: Block, end: int) -> None:
+    def _touch(self, block: Block, line: Held) -> None:
         last, self._speaker = self._speaker, block
         if last is not None and last.key != block.key and last.touched > block.touched:
             self._prove((last, block))
         block.of_several = block.key in self._several
-        self._open.touch(block, end)
+        self._open.touch(block, line.end)
+        block.lines.append(line)
         self._changed[block.n] = block
 
     def _prove(self, blocks: Iterable[Block]) -> None:
@@ -921,16 +1028,21 @@ class LogParser:
                     self._changed[earlier.n] = earlier
 
     def _close(self, block: Block) -> None:
-        if block.n in self._strays:
-            self._settle_strays(block)
-            if block not in self._open:
-                return
+        self._refute_strays([block])
         self._open.remove(block)
+        del block.lines[1:]  # the header stays: the lines of a doubt may be dealt out later
+        if self._lost and not self._open_of_form(block.origin.form):
+            over = [line for line in self._lost if line.who.form == block.origin.form]
+            self._lost = [line for line in self._lost if line.who.form != block.origin.form]
+            self._report_lost(over)
         key = block.key
         doubt = self._doubts.get(key)
         if doubt is not None and not any(other in self._open for other in doubt.rest):
             del self._doubts[key]
         self._closed[key] = block
+        if block.footer:
+            left = self._kernels.passed(block.origin, block.place)
+            self._changed |= {kernel.n: kernel for kernel in left}
         self._drop_half_configuration(block)
         pending = self._stats.get(key)
         if pending:
@@ -949,7 +1061,7 @@ class LogParser:
         else:
             self._changed.pop(block.n, None)
             if not block.torn:  # else the reason was reported
-                what = f"no rows follow AUTOTUNE {block.header.text}"
+                what = f"no readable rows follow AUTOTUNE {block.header.text}"
                 self._problems.add("empty", block.place, what)
 
     def _drop_half_configuration(self, block: Block) -> None:
@@ -958,7 +1070,8 @@ class LogParser:
             return
         *others, last = block.rows
         names = list(parse_config(last.description))
-        if any(_is_start(names, list(parse_config(row.description))) for row in others):
+        whole = [list(parse_config(row.description)) for row in others]
+        if names and any(names == each[: len(names)] and names != each for each in whole):
             what = f"the configuration of {last.label[:100]} ends at {last.description[-100:]}"
             self._problems.add("torn", block.last, what)
             block.rows[-1] = last._replace(description="")
@@ -969,43 +1082,33 @@ class LogParser:
             if block in self._open:
                 self._close(block)
 
-    def _expire(self, offset: int) -> None:
-        for block in self._open.expired(offset):
-            doubt = self._doubts.get(block.key)
-            if doubt is not None:
-                self._end_doubt(doubt)
-            if block in self._open:
-                self._close(block)
-
     # Results
 
     def take(self) -> list[Record]:
-        """What changed since the last call: tunings as they are now, then problems."""
-        self._tell_changed()
-        records, self._records = self._records, []
-        return [*records, *self._problems.take()]
-
-    def _tell_changed(self) -> None:
-        """Make tunings of the tables that changed."""
+        """Return what changed since the last call: tunings as they are now, then problems."""
         for block in self._changed.values():
             if isinstance(block, KernelTuning):
                 self._records.append(self._seen(block, not self._finished))
             elif block.rows:
                 self._records.append(self._seen(block, block in self._open))
                 block.shown = True
-        self._changed = {}
+        records, self._records, self._changed = self._records, [], {}
+        return [*records, *self._problems.take()]
 
     def _seen(self, block: Block | KernelTuning, open_: bool = False) -> Seen:
         return Seen(uid_of(self.source, block.n), block.tuning(open_))
 
     def cut(self) -> list[Record]:
-        """The tables that are still open, as they would be if nothing more came."""
-        return [self._seen(b) for b in self._open if b.rows]
+        """Return the tables that are still open as they would be if nothing more came, and what is
+        certain of statistics whose tables did not come: the last of a process are waited for."""
+        self._report_unshown(list(self._latest_stats.values()))
+        return [*(self._seen(b) for b in self._open if b.rows), *self._problems.take()]
 
     def finish(self) -> None:
         """Close what is open: the log has ended."""
         for line, place in self._wraps.rest():
             self._whole_line(line, self._until, place)
+        self._only_table()
         for block in list(self._open):
             if block in self._open:
                 self._close(block)
@@ -1013,7 +1116,11 @@ class LogParser:
         self._changed |= {kernel.n: kernel for kernel in self._kernels.unfinished()}
         self._kernels.finish()
         self._problems.report_orphans()
-        unshown = self._unshown - self._problems.headless
+        self._report_unshown([])
+
+    def _report_unshown(self, waiting: list[int]) -> None:
+        """Report the statistics whose tables did not come, but for those at places `waiting`."""
+        unshown = self._unshown - self._problems.headless - len(waiting)
         if unshown > 0:
             what = counted(
                 unshown,
@@ -1022,14 +1129,11 @@ class LogParser:
             )
             hidden = "not shown (TORCHINDUCTOR_AUTOTUNE_NUM_CHOICES_DISPLAYED=0 leaves them out)"
             self._problems.add("unshown", self._first_stats, f"{what} {hidden}")
-
-
-def _is_start(names: list[str], others: list[str]) -> bool:
-    return 0 < len(names) < len(others) and others[: len(names)] == names
+            self._unshown -= unshown
+            self._first_stats = min(waiting, default=0)
 
 
 def _is_full(block: Block, footer: Footer) -> bool:
-    """Whether a footer would be due after the rows that `block` has."""
-    if footer.num_choices is None:
-        return len(block.rows) >= SHOWN
-    return len(block.rows) == min(SHOWN, footer.num_choices)
+    """Return whether a footer would be due after the rows that `block` has."""
+    rows, choices = len(block.rows), footer.num_choices
+    return rows >= SHOWN if choices is None else rows == min(SHOWN, choices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,13 +36,13 @@ def parse(data: bytes, source: str) -> list[Record]:
     records: list[Record] = []
     hashes = hashes_below(Path(source).parent.parent, file.entries.values())
     for key, timings in file.entries.items():
-        names = (key.op, key.inputs, key.precision)
-        if not (_are_clean(names) and _are_hashes(timings)):
+        texts = (key.op, key.inputs, key.precision, *timings)
+        if not (all(map(str.isprintable, texts)) or _are_clean(key, timings)):
             records.append(Fault(source, f"a key of {clean(key.op)[:60]} has control characters"))
             continue
         entries = [DeviceEntry(None, timings)] if hashes is None else hashes.entries(timings)
         for nth, entry in enumerate(entries):
-            tuning = _tuning(key, entry, source)
+            tuning = _tuning(key, entry, source, file.untimed.get(key, ()) if not nth else ())
             # The first keeps the place that the entry had before another device tuned it.
             place = f":{entry.index}" if nth else ""
             records.append(Seen(f"{_uid(source, key)}{place}", tuning))
@@ -50,12 +50,11 @@ def parse(data: bytes, source: str) -> list[Record]:
     return records
 
 
-def _are_clean(names: Iterable[str]) -> bool:
-    return all(name.isprintable() or clean(name) == name for name in names)
-
-
-def _are_hashes(names: Collection[str]) -> bool:
-    return all(map(str.isprintable, names)) or all(clean_hash(name) == name for name in names)
+def _are_clean(key: TuningKey, hashes: Iterable[str]) -> bool:
+    names = (key.op, key.inputs, key.precision)
+    return all(clean(name) == name for name in names if not name.isprintable()) and all(
+        clean_hash(name) == name for name in hashes
+    )
 
 
 def _uid(source: str, key: TuningKey) -> str:
@@ -64,12 +63,13 @@ def _uid(source: str, key: TuningKey) -> str:
     return f"{source}#{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
-def _tuning(key: TuningKey, entry: DeviceEntry, source: str) -> Tuning:
+def _tuning(key: TuningKey, entry: DeviceEntry, source: str, untimed: Iterable[str]) -> Tuning:
     try:
         inputs = parse_inputs_key(key.inputs)
     except InputsKeyInvalid:
         inputs = InputsKey(())
-    choices = _apart(_choices(entry))
+    behind = [Choice(hash=name) for name in untimed if clean_hash(name) == name]
+    choices = _offered([*_choices(entry), *behind])
     return Tuning(
         op=key.op,
         shapes=tuple(spec.sizes for spec in inputs.specs),
@@ -100,9 +100,9 @@ def _choices(entry: DeviceEntry) -> list[Choice]:
     ]
 
 
-def _apart(choices: list[Choice]) -> tuple[Choice, ...]:
-    """An entry has the choices of every program that asked under its key. A program offers one C++
-    template at most, so beside the fastest, if it is one, the others were not put up."""
+def _offered(choices: list[Choice]) -> tuple[Choice, ...]:
+    """Return the choices of an entry, fastest first, with what was offered beside the fastest. The
+    entry has those of every program with its key; one program offers at most one C++ template."""
     ranked = sort_choices(choices)
     if not ranked or ranked[0].failed or not _is_cpp(ranked[0]):
         return ranked

@@ -35,7 +35,7 @@ from backend.model.events import (
 )
 from backend.model.graph import Graph, GraphTimes, Trial, TrialArm
 from backend.model.ops import is_flex
-from backend.model.options import Options, of_text
+from backend.model.options import Options, options_of_text
 from backend.model.origin import provider
 from backend.model.session import Activity, ActivityState, Session
 from backend.model.tuning import LATEST, Seconds, State, Tuning, is_word
@@ -44,11 +44,8 @@ from rocm_tui.ingest.devices import hashes_of_log
 from rocm_tui.ingest.formats.reader import clean_hash
 from rocm_tui.ingest.records import ActivitySeen, GraphSeen, Record, TrialSeen
 
-_WORDS: dict[str, ActivityState] = {
-    "importing": "importing",
-    "running": "running",
-    "compiling": "compiling",
-}
+_REPORTED = ("importing", "running", "compiling")
+"""The states that a process reports itself."""
 MOST_STATUS = 255
 
 
@@ -65,10 +62,10 @@ class TuningProgress:
 
 
 def _doing(word: str) -> str | None:
-    """What it does: a state, or the word of a later version, as it stands there. None for what is
-    no such word, and for one that is not its own to say, such as that it died."""
+    """Return what a process does: a state, or the word of a later version, as it is. None for a
+    text that is no such word, and for a state that a process does not report, like its death."""
     if word in typing.get_args(ActivityState):
-        return _WORDS.get(word)
+        return word if word in _REPORTED else None
     return None if is_word(word) else word
 
 
@@ -78,7 +75,7 @@ class ActivityFold:
     def __init__(self, source: str) -> None:
         self._source = source
         self._session: Session | None = None
-        self._told: Activity | None = None
+        self._activity: Activity | None = None
         self._ended = self._seen_from_here = False
         self._gone: bool | None = None
         self._sent: Activity | None = None
@@ -87,20 +84,20 @@ class ActivityFold:
         """The log is of this process."""
         self._session = session
         self._seen_from_here = self._lives() is not None
-        if self._told is None:
+        if self._activity is None:
             state: ActivityState = "running" if session.torch else "starting"
-            self._told = Activity(state, state, session.started or None)
+            self._activity = Activity(state, state, session.started or None)
 
     def take(self, event: ActivityChanged | SessionEnded | ProcessExited) -> None:
         """Take an event in."""
-        told = self._told
-        if told is None:
+        activity = self._activity
+        if activity is None:
             return
         when = event.when if 0 <= event.when <= LATEST else None
         if isinstance(event, ActivityChanged):
             word = _doing(event.activity)
             if word is not None:
-                self._told = replace(told, state=word, told=word, since=when)
+                self._activity = replace(activity, state=word, last_state=word, since=when)
             return
         self._ended = True
         state = "done"
@@ -109,7 +106,7 @@ class ActivityFold:
             status = None
         if status is not None and status < 0:
             state = "died"
-        self._told = replace(told, state=state, ended=when, status=status)
+        self._activity = replace(activity, state=state, ended=when, status=status)
 
     @property
     def waits(self) -> bool:
@@ -123,18 +120,21 @@ class ActivityFold:
         return bool(self._gone)
 
     def _lives(self) -> bool | None:
-        """Older logs tell no more than that their writer holds a lock, which a helper that it left
-        behind holds too. A pid would not do: that of a container is the one of some other process
-        outside of it, under the same host name."""
+        """Return whether the process lives, None where that is unknown.
+
+        Older logs say only that their writer holds a lock, which a helper that it left behind holds
+        too. A pid would not do: outside of a container its pid is another process's, under the same
+        host name.
+        """
         session = self._session
         if session is None or session.host != os.uname().nodename:
             return None
         from backend.disk.sessions import is_released  # few logs are of this machine's processes
         from backend.processes.tree import lives
 
-        known = lives(session.process)
-        if known is not None or not session.locked:
-            return known
+        alive = lives(session.process)
+        if alive is not None or not session.locked:
+            return alive
         return not is_released(self._source)
 
     def changed(self, running: TuningProgress | None) -> list[ActivitySeen]:
@@ -146,13 +146,13 @@ class ActivityFold:
         return [ActivitySeen(self._source, self._session.id, now)]
 
     def _now(self, running: TuningProgress | None) -> Activity | None:
-        told = self._told
-        if told is None:
+        activity = self._activity
+        if activity is None:
             return None
         if running is not None:
-            told = replace(
-                told,
-                told=running.state,
+            activity = replace(
+                activity,
+                last_state=running.state,
                 since=running.since,
                 op=running.op,
                 done=running.done,
@@ -160,12 +160,12 @@ class ActivityFold:
                 rank=running.rank,
             )
             if not self._ended:
-                told = replace(told, state=running.state)
+                activity = replace(activity, state=running.state)
         if self._gone:
-            return replace(told, state="died")
+            return replace(activity, state="died")
         if not self._ended and not self._seen_from_here:
-            return replace(told, state="unknown")
-        return told
+            return replace(activity, state="unknown")
+        return activity
 
 
 OfTuning = (
@@ -183,12 +183,13 @@ OfTuning = (
 
 @dataclass(slots=True)
 class TuningFold:
-    """A running tuning: its `choices` by hash, and what has come of them since: milliseconds, or
-    how they failed. `told` makes the tuning as it started, with what is given besides."""
+    """A running tuning: its `choices` by hash, and their outcomes so far: milliseconds, or how they
+    failed. `make` builds the tuning as it started, with the arguments that are given
+    besides."""
 
     op: str
     when: float | None
-    told: Callable[..., Tuning]
+    make: Callable[..., Tuning]
     choices: Mapping[str, Choice]
     outcomes: dict[str, float | ChoiceFailed] = field(default_factory=dict)
     state: State = "running"
@@ -209,7 +210,7 @@ class TuningFold:
         choices = {kept_hash(c.hash or c.label): clean_choice(c) for c in event.choices}
         op, when = kept(event.op), finite(event.when)
         options, call = given(op, event.options)
-        told = partial(
+        make = partial(
             Tuning,
             op=op,
             shapes=event.shapes,
@@ -230,15 +231,15 @@ class TuningFold:
             code=kept(event.source),
             device_index=_device(sources, choices),
         )
-        return cls(op, when, told, choices)
+        return cls(op, when, make, choices)
 
     @classmethod
     def reopened(cls, ended: Tuning) -> TuningFold:
-        """Return the fold of a tuning that had ended, of which more is told."""
+        """Return the fold of a tuning that had ended, to take more events."""
         choices = {choice.hash or choice.label: choice for choice in ended.choices}
-        told = partial(replace, ended)
+        make = partial(replace, ended)
         return cls(
-            ended.op, ended.when, told, choices, {}, ended.state, ended.compiled, ended.timed
+            ended.op, ended.when, make, choices, {}, ended.state, ended.compiled, ended.timed
         )
 
     def take(self, event: OfTuning) -> None:
@@ -255,19 +256,19 @@ class TuningFold:
             self.benchmarking = True
         elif isinstance(event, RankAwaited):
             self.awaited = event if event.rank is not None else None
-            self.told = partial(self.told, awaited=event.rank)
+            self.make = partial(self.make, awaited=event.rank)
         elif isinstance(event, RanksAsked):
-            self.told = partial(self.told, decided=event.rank, apart=clean(event.reason))
+            self.make = partial(self.make, decided=event.rank, apart=clean(event.reason))
         else:
             self.state = "done"
             if isinstance(event, ChoiceSelected):
                 self.selected = event
 
     def add(self, event: ChoiceAdded) -> None:
-        made = kept_hash(event.origin), clean(event.moved)
-        choice = replace(clean_choice(event.choice), origin=made[0], moved=made[1])
+        origin = kept_hash(event.origin), clean(event.moved)
+        choice = replace(clean_choice(event.choice), origin=origin[0], moved=origin[1])
         self.choices = {**self.choices, choice.hash or choice.label: choice}
-        self.told = partial(self.told, num_choices=len(self.choices))
+        self.make = partial(self.make, num_choices=len(self.choices))
 
     def time(self, hash: str, ms: float) -> None:
         self.timed += 1
@@ -291,24 +292,22 @@ class TuningFold:
         choices += [
             _after(Choice(hash=key), end) for key, end in ends.items() if key not in self.choices
         ]
-        told: dict[str, Any] = {}
+        selection: dict[str, Any] = {}
         if end := self.selected:
             seconds = Seconds(finite(end.benchmark_seconds), finite(end.precompile_seconds))
-            told = {"selected": kept_hash(end.hash), "selected_by": end.by, "seconds": seconds}
-        return self.told(
+            selection = {"selected": kept_hash(end.hash), "selected_by": end.by, "seconds": seconds}
+        return self.make(
             choices=sort_choices(choices),
             state=self.state,
             compiled=self.compiled,
             timed=self.timed,
-            **told,
+            **selection,
         )
 
 
 def given(op: str, text: str) -> tuple[Options, str]:
     """What a convolution was given besides, and how flex attention was called."""
-    if not text:
-        return (), ""
-    return ((), text) if is_flex(op) else (of_text(text), "")
+    return ((), text) if is_flex(op) else (options_of_text(text), "")
 
 
 def _device(sources: Sequence[str], choices: Iterable[str]) -> int | None:
@@ -317,7 +316,7 @@ def _device(sources: Sequence[str], choices: Iterable[str]) -> int | None:
 
 
 def _after(choice: Choice, outcome: float | ChoiceFailed | None) -> Choice:
-    """Return the choice with what has come of it."""
+    """Return the choice with its outcome."""
     if outcome is None:
         return choice
     ms, reason = None, None
@@ -325,16 +324,7 @@ def _after(choice: Choice, outcome: float | ChoiceFailed | None) -> Choice:
         reason = clean(outcome.reason) or None
     elif 0 <= outcome < math.inf:
         ms = outcome
-    return Choice(
-        choice.name,
-        choice.hash,
-        ms,
-        choice.description,
-        failed=ms is None,
-        reason=reason,
-        origin=choice.origin,
-        moved=choice.moved,
-    )
+    return replace(choice, ms=ms, failed=ms is None, reason=reason)
 
 
 def kept(text: str) -> str:
@@ -387,16 +377,16 @@ class GraphFolds:
             graph = cleaned(event.graph)
             if not graph_can_be(graph):
                 return f"graph {event.g}, whose id or numbers cannot be"
-            known = self._graphs.get(event.g)
-            times = known.times if known else None
+            before = self._graphs.get(event.g)
+            times = before.times if before else None
             seen = GraphSeen(self._source, event.g, graph, session.id if session else None, times)
         else:
-            known = self._graphs.get(event.g)
-            if known is None:
-                return f"calls of graph {event.g}, of which nothing else is told"
-            if not _calls_can_be(event):
+            before = self._graphs.get(event.g)
+            if before is None:
+                return f"calls of graph {event.g}, of which nothing else is recorded"
+            if not (0 <= event.timed <= event.calls < MOST and _amount(event.ms)):
                 return f"calls of graph {event.g} whose numbers cannot be"
-            seen = replace(known, times=GraphTimes(event.calls, event.timed, event.ms, event.by))
+            seen = replace(before, times=GraphTimes(event.calls, event.timed, event.ms, event.by))
         when = event.when if 0 <= event.when <= LATEST else None
         self._graphs[event.g] = replace(seen, when=when)
         self._changed[event.g] = None
@@ -419,10 +409,6 @@ def graph_can_be(graph: Graph) -> bool:
     )
 
 
-def _calls_can_be(event: GraphCalled) -> bool:
-    return 0 <= event.timed <= event.calls < MOST and _amount(event.ms)
-
-
 def trial_can_be(trial: Trial) -> bool:
     """Whether its numbers are some that can be measured; an interval may have no end above."""
     return (
@@ -442,13 +428,9 @@ def _arm_can_be(arm: TrialArm) -> bool:
         and all(end >= 0 for end in ends)
         and 0 <= arm.passes < MOST
         and 0 <= (arm.kernels or 0) < MOST
-        and not _any_below_zero((arm.error, arm.allowed))
+        # An error may be infinite, or no number: what was computed may be.
+        and not any(number is not None and number < 0 for number in (arm.error, arm.allowed))
     )
-
-
-def _any_below_zero(numbers: Iterable[float | None]) -> bool:
-    """An error may be infinite, or no number: what was computed may be."""
-    return any(number is not None and number < 0 for number in numbers)
 
 
 def _amount(number: float | None) -> bool:
@@ -462,11 +444,8 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(cleaned, value))
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{f.name: _cleaned(f.name, getattr(value, f.name)) for f in fields(value)}
-        )
+        items = {field.name: cleaned(getattr(value, field.name)) for field in fields(value)}
+        if isinstance(hash := getattr(value, "hash", None), str):
+            items["hash"] = clean_hash(hash)
+        return replace(value, **items)
     return value
-
-
-def _cleaned(name: str, value: Any) -> Any:
-    return clean_hash(value) if name == "hash" and isinstance(value, str) else cleaned(value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from operator import attrgetter
 
 from backend.errors import EventInvalid
-from backend.model.choice import MeasuredChoice, Measurement
+from backend.model.choice import Measurement
 from backend.model.events import (
     ActivityChanged,
     Event,
@@ -41,8 +42,8 @@ from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, 
 MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
 _LATE = 1000
-"""Tunings that ended last, of which more may be told: threads that compiled for them may be late.
-The end of the session is the last word on all of them."""
+"""Tunings that ended last, which more events may concern: threads that compiled for them may be
+late. The end of the session is the last word on all of them."""
 
 
 class EventLog:
@@ -84,7 +85,7 @@ class EventLog:
 
     @property
     def waits(self) -> bool:
-        """Whether the process may die without a word, and `settle` can tell."""
+        """Whether the process may die without an event, which `settle` would notice."""
         return self._activity.waits
 
     def settle(self) -> list[Record]:
@@ -133,8 +134,8 @@ class EventLog:
         elif isinstance(event, SessionEnded | ProcessExited):
             self._activity.take(event)
             self._cut()
-            self._records += self._told()
-            self._ended.clear()  # nobody tells more of them: a thousand logs would hold all
+            self._records += self._changed_tunings()
+            self._ended.clear()  # nothing more comes for them: a thousand logs would hold all
         elif isinstance(event, HooksOff):
             self._problem(f"nothing is recorded: {clean(event.reason)}")
         elif isinstance(event, TuningMeasured):
@@ -145,7 +146,7 @@ class EventLog:
                 self._problem(f"a measurement of {measurement.op[:60]} whose numbers cannot be")
 
     def _going(self, n: int) -> TuningFold | None:
-        """The tuning of this number, to be told more of; None where no start is known."""
+        """Return the tuning of this number, to take more events; None where no start is known."""
         if n in self._ended and n not in self._folds:
             self._folds[n] = TuningFold.reopened(self._ended[n])
         return self._folds.get(n)
@@ -169,12 +170,12 @@ class EventLog:
         return [*self._take_changed(), *self._activity.changed(self._progress())]
 
     def _take_changed(self) -> list[Record]:
-        records = self._records + self._told()
+        records = self._records + self._changed_tunings()
         self._records = []
         return [*records, *self._graphs.changed()]
 
-    def _told(self) -> list[Record]:
-        """The tunings of which something was told since the last time."""
+    def _changed_tunings(self) -> list[Record]:
+        """Return the tunings that changed since the last time."""
         records: list[Record] = []
         for n in self._changed:
             fold = self._folds[n]
@@ -191,7 +192,7 @@ class EventLog:
     def _progress(self) -> TuningProgress | None:
         """Return how far the latest running tuning is."""
         running = (fold for fold in reversed(self._folds.values()) if fold.state == "running")
-        return next((found for fold in running if (found := fold.progress())), None)
+        return next((progress for fold in running if (progress := fold.progress())), None)
 
 
 FORMAT = Format(
@@ -206,26 +207,17 @@ FORMAT = Format(
 def _can_be(measurement: Measurement) -> bool:
     """Whether the numbers of a measurement are some that can be measured: an interval may have no
     end above, all else is finite."""
-    told = measurement.when, measurement.seconds, *_told_perhaps(measurement)
-    return all(0 <= (number or 0.0) <= LATEST for number in told) and all(
+    return all(0 <= (number or 0.0) <= LATEST for number in _BOUNDED(measurement)) and all(
         choice.ratio > 0
         and choice.high >= 0
         and choice.ratio_high >= 0
-        and all(0 <= number < math.inf for number in _finite(choice))
+        and all(0 <= number < math.inf for number in _FINITE(choice))
         for choice in measurement.choices
     )
 
 
-def _told_perhaps(measurement: Measurement) -> tuple[float | None, ...]:
-    return (
-        measurement.reference_ms,
-        measurement.resolution_ms,
-        measurement.clock_mhz,
-        measurement.power_w,
-        measurement.temperature_c,
-        measurement.throttled,
-    )
-
-
-def _finite(choice: MeasuredChoice) -> tuple[float, ...]:
-    return choice.ms, choice.spread, choice.ratio, choice.low, choice.ratio_low
+_BOUNDED = attrgetter(
+    *("when", "seconds", "reference_ms", "resolution_ms", "clock_mhz", "power_w"),
+    *("temperature_c", "throttled"),
+)
+_FINITE = attrgetter("ms", "spread", "ratio", "low", "ratio_low")

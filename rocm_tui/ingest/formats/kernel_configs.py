@@ -7,6 +7,8 @@ They are known by their names alone; all files of a cache are one source, see `f
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from pathlib import Path
 
@@ -23,14 +25,6 @@ from rocm_tui.ingest.formats.reader import DOCUMENTS, Format, NotReadable
 from rocm_tui.ingest.records import Record, Seen, uid_of
 
 
-def _read_best_config(data: bytes, source: str) -> list[Record]:
-    """The tuning of a file. Raises NotReadable."""
-    try:
-        return [Seen(uid_of(source, 0), best_config_tuning(data, source))]
-    except CacheUnreadable as error:
-        raise NotReadable(clean(str(error))) from error
-
-
 def best_config_tuning(
     data: bytes,
     source: str,
@@ -38,8 +32,8 @@ def best_config_tuning(
     beside: cache_best_config.FolderKernels | None = None,
 ) -> Tuning:
     """Return the tuning of a file; `when` it was written, Unix time; `beside` what its folder
-    holds, if that is known. Its one choice is what was taken; nothing tells its time, nor its
-    rivals. Raises CacheUnreadable."""
+    holds, if that is known. Its one choice is what was taken; its time and its rivals are
+    unknown. Raises CacheUnreadable."""
     path = Path(source)
     config = cache_best_config.parse(path, data)
     code = (beside or cache_best_config.FolderKernels(path.parent)).source_of(path, config)
@@ -60,23 +54,6 @@ def best_config_tuning(
         code=str(code.path),
         device_index=device_index_in(code.text),
     )
-
-
-BEST_CONFIG = Format(
-    "best config",
-    place=re.compile(re.escape(cache_best_config.SUFFIX) + r"\Z"),
-    suffixes=frozenset((cache_best_config.SUFFIX,)),
-    document=_read_best_config,
-)
-"""Known by its name alone; all of a cache dir are one source, see `follow.kernel_files`."""
-
-
-def _read_triton_configs(data: bytes, source: str) -> list[Record]:
-    """The tuning of a file. Raises NotReadable."""
-    try:
-        return [Seen(uid_of(source, 0), triton_tuning(data, source))]
-    except CacheUnreadable as error:
-        raise NotReadable(clean(str(error))) from error
 
 
 def triton_tuning(data: bytes, source: str, when: float | None = None) -> Tuning:
@@ -108,10 +85,23 @@ def _triton_choices(kernel: TunedKernel) -> tuple[Choice, ...]:
     )
 
 
+def _read(tuning_of: Callable[[bytes, str], Tuning], data: bytes, source: str) -> list[Record]:
+    """Return the tuning of a file. Raises NotReadable."""
+    try:
+        return [Seen(uid_of(source, 0), tuning_of(data, source))]
+    except CacheUnreadable as error:
+        raise NotReadable(clean(str(error))) from error
+
+
+BEST_CONFIG = Format(
+    "best config",
+    place=re.compile(re.escape(cache_best_config.SUFFIX) + r"\Z"),
+    suffixes=frozenset((cache_best_config.SUFFIX,)),
+    document=partial(_read, best_config_tuning),
+)
 TRITON_CONFIGS = Format(
     "triton configs",
     place=re.compile(re.escape(cache_configs.SUFFIX) + r"\Z"),
     suffixes=DOCUMENTS,
-    document=_read_triton_configs,
+    document=partial(_read, triton_tuning),
 )
-"""Known by its name alone; a whole cache of Triton is one source, see `follow.kernel_files`."""

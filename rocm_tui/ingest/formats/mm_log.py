@@ -94,9 +94,8 @@ def _listed(entry: dict[str, Any], op: str, source: str) -> Tuning | None:
         shapes = _shapes(entry.get(name) for name in _FLEX_SHAPES)
         return _made(_FLEX.get(op, op), shapes, choices, source)
     if "input_shape" in entry:
-        return _made(
-            op, _shapes((entry["input_shape"], entry.get("weight_shape"))), choices, source
-        )
+        shapes = _shapes((entry["input_shape"], entry.get("weight_shape")))
+        return _made(op, shapes, choices, source)
     return None
 
 

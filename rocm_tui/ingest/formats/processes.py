@@ -9,6 +9,7 @@ does not: its lines go on, in order, under words that differ from those of its h
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import NamedTuple
 
 Key = tuple[str, tuple[str, ...]]
@@ -20,8 +21,16 @@ _LONGEST_NAME = 80
 
 def name_of(key: Key) -> str:
     """Return a process as its wrapper names it, for a person."""
-    words = (word if word.endswith(_GLUE) else f"{word} " for word in key[1] if word)
+    words = (
+        word if word.endswith(_GLUE) else f"{word} "
+        for word in key[1]
+        if word and _TIME_WORD not in word
+    )
     return "".join(words).strip()[:_LONGEST_NAME]
+
+
+Form = tuple[str, int]
+"""What wrappers share that differ in words alone: the punctuation, and the number of words."""
 
 
 class Origin(NamedTuple):
@@ -31,9 +40,13 @@ class Origin(NamedTuple):
     words: tuple[str, ...] = ()
     rank: int | None = None
 
+    @property
+    def form(self) -> Form:
+        return self.shape, len(self.words)
+
     def akin(self, other: Origin) -> bool:
-        """Whether one wrapper has all words of the other, in order: some loggers put their prefix
-        on some lines alone, and a progress bar may stand before a header."""
+        """Return whether one wrapper has all words of the other, in order: some loggers put their
+        prefix on some lines alone, and a progress bar may precede a header."""
         longer, shorter = self.words, other.words
         if len(longer) < len(shorter):
             longer, shorter = shorter, longer
@@ -42,7 +55,7 @@ class Origin(NamedTuple):
 
     def differing(self, other: Origin) -> frozenset[int] | None:
         """Return the places of the words that differ; None for wrappers of unlike shapes."""
-        if self.shape != other.shape or len(self.words) != len(other.words):
+        if self.form != other.form:
             return None
         pairs = zip(self.words, other.words, strict=True)
         return frozenset(at for at, (mine, theirs) in enumerate(pairs) if mine != theirs)
@@ -71,7 +84,7 @@ class Origins:
     def of(self, wrapper: str) -> Origin:
         if not wrapper or wrapper.isspace():
             return _NOBODY
-        bare = _TIME.sub(_SOME_TIME, wrapper)
+        bare = _TIME.sub(_TIME_WORD, wrapper)
         who = self._recent.get(bare)
         if who is None:
             if len(self._recent) >= _MOST_RECENT:
@@ -81,7 +94,8 @@ class Origins:
         return who
 
 
-_SOME_TIME = "·"
+_TIME_WORD = "ˑ"
+"""Replaces a time. It is a letter, because a random id that looks like a time is a word."""
 _MOST_RECENT = 256
 
 
@@ -122,19 +136,22 @@ class VaryingWords:
     """The words that vary within a process, by the shape of the wrapper."""
 
     def __init__(self) -> None:
-        self._varying: dict[tuple[str, int], frozenset[int]] = {}
+        self._varying: dict[Form, frozenset[int]] = {}
 
     def key(self, who: Origin) -> Key:
-        varying = self._varying.get((who.shape, len(who.words)))
+        varying = self._varying.get(who.form)
         if varying is None:
             return who.shape, who.words
         return who.shape, tuple("" if at in varying else word for at, word in enumerate(who.words))
 
+    def places(self, who: Origin) -> frozenset[int]:
+        """Return the places of the words of such a wrapper that vary."""
+        return self._varying.get(who.form, frozenset())
+
     def differing(self, left: Origin, right: Origin) -> frozenset[int]:
         """Return the places of the words that differ and are not known to vary; none for wrappers
         of unlike shapes."""
-        places = left.differing(right) or frozenset()
-        return places - self._varying.get((left.shape, len(left.words)), frozenset())
+        return (left.differing(right) or frozenset()) - self.places(left)
 
     def key_of(self, key: Key) -> Key:
         """Return what a key is by now."""
@@ -142,9 +159,51 @@ class VaryingWords:
 
     def vary(self, who: Origin, places: frozenset[int]) -> None:
         """Words at these places of such a wrapper do not name a process."""
-        shape = who.shape, len(who.words)
-        if len(self._varying) < _MAX_SHAPES:
-            self._varying[shape] = self._varying.get(shape, frozenset()) | places
+        if len(self._varying) < _MAX_FORMS:
+            self._varying[who.form] = self.places(who) | places
 
 
-_MAX_SHAPES = 1000
+class HeardWords:
+    """The words of the latest lines, and numbers that never fell, like the seconds since a start:
+    several processes that write at once would each come back to its own."""
+
+    def __init__(self) -> None:
+        self._latest: dict[Form, deque[Origin]] = {}
+        self._rises: dict[Form, dict[int, int]] = {}
+
+    def hear(self, who: Origin) -> None:
+        """Take the wrapper of the next line."""
+        latest = self._latest.get(who.form)
+        if latest is None:
+            if len(self._latest) < _MAX_FORMS:
+                self._latest[who.form] = deque([who], _LATEST)
+                self._rises[who.form] = {
+                    at: 1 for at, word in enumerate(who.words) if _NUMBER.fullmatch(word)
+                }
+            return
+        last = latest[-1]
+        latest.append(who)
+        rises = self._rises[who.form]
+        for at, count in list(rises.items()) if last is not who else ():
+            before, word = last.words[at], who.words[at]
+            if _NUMBER.fullmatch(word) and float(word) > float(before):
+                rises[at] = count + 1
+            elif word != before:
+                del rises[at]
+
+    def rising(self, who: Origin, values: int) -> frozenset[int]:
+        """Return the places of numbers that had at least this number of `values`."""
+        rises = self._rises.get(who.form, {})
+        return frozenset(at for at, count in rises.items() if count >= values)
+
+    def again(self, who: Origin, at: int, varying: frozenset[int]) -> bool:
+        """Whether two lines have the word of a wrapper at a place, and its words outside of
+        the `varying` ones: so the word may be the name of their process."""
+        same = [n for n in range(len(who.words)) if n == at or n not in varying]
+        lines = self._latest.get(who.form, ())
+        return sum(all(line.words[n] == who.words[n] for n in same) for line in lines) > 1
+
+
+_LATEST = 256
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+_MAX_FORMS = 1000

@@ -1,9 +1,8 @@
 """`torch.profiler` traces: what `export_chrome_trace` writes (`.json`, `.json.gz`).
 
-Nothing of it is a tuning. It tells of compiled graphs: how often each was called, how long that
-took, and the kernels in it. Which tuning a kernel is says who knows the graph, see
-`session.graphs`. Such a file is one JSON object of hundreds of megabytes, so it is never held: what
-is kept is what has come of one event.
+It holds no tunings but compiled graphs: how often each was called, how long that took, and the
+kernels in it. `session.graphs` finds out which tuning a kernel is. Such a file is one JSON object
+of hundreds of megabytes, so it is never held: only the results of single events are kept.
 
 PyTorch marks each call of a compiled graph, when a profiler is on, by a span on the host named
 `## Call CompiledFxGraph <key> ##` (torch 2.9 to 2.15, `_inductor/output_code.py`), with the key of
@@ -12,8 +11,8 @@ that launched them, which lies within the span, on the same thread; all kernels 
 or HIP graph have that of the one call that launched it. So the time of a call of a graph is that of
 all kernels that were launched within its span; where there are none, as on a CPU, the span's own.
 
-A kernel that a library brings bears no name that says what it is for; `External id` tells the op
-that launched it (`aten::mm`). On a CPU such ops are all that is seen within a span.
+The name of a library's kernel does not say what it is for; `External id` gives the op that launched
+it (`aten::mm`). On a CPU such ops are all that is seen within a span.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -39,14 +38,14 @@ from rocm_tui.ingest.records import GraphSeen, KernelTime, Record
 MAX_EVENT = 4 << 20
 """Characters of one event; a longer one is damage."""
 _HEAD = 64 << 10
-"""Characters before the events that are kept, for what they tell of the process."""
+"""Characters before the events that are kept: they hold facts on the process."""
 _EVENTS = re.compile(r'"traceEvents"\s{0,100}:\s{0,100}\[')
 _BETWEEN = re.compile(r"[\s,]*")
 _DECODE = json.JSONDecoder().raw_decode
 
 
 class TraceEvents:
-    """Takes bytes and gives objects. `head` is the text before the events; `ended` tells that all
+    """Takes bytes and gives objects. `head` is the text before the events; `ended` means that all
     of them were read, `damaged` that the rest makes no sense and is left out."""
 
     def __init__(self) -> None:
@@ -123,9 +122,9 @@ MOST_GRAPHS = 10_000
 MOST_SPANS = 1 << 20
 MOST_EVENTS = 1 << 22
 MOST_NAMES = 1 << 16
-"""So much is kept; a trace with more of it is not counted to its end."""
+"""The most that is kept; a trace with more is not counted to its end."""
 _WARM_UP = 5.0
-"""A call that takes so many times the median compiled or tuned something: it is not counted."""
+"""A call that takes this many medians compiled or tuned something: it is not counted."""
 _FEW = 3
 
 Thread = tuple[Any, Any]
@@ -177,7 +176,7 @@ class ProfiledGraph:
 
 
 class Profile:
-    """Takes the events of one trace. `full` tells that some were left out, there were so many."""
+    """Takes the events of one trace. `full` means that some of too many were left out."""
 
     def __init__(self) -> None:
         self.full = False
@@ -360,13 +359,12 @@ class _Sums:
         sums[0] += 1
         sums[1] += length
 
-    def kernels(self, calls: Iterable[int]) -> tuple[KernelTime, ...]:
+    def kernels(self, calls: Sequence[int]) -> tuple[KernelTime, ...]:
         """The means of these calls, longest first."""
         counts: Counter[_Name] = Counter()
         times: dict[_Name, float] = {}
-        number = 0
+        number = len(calls)
         for call in calls:
-            number += 1
             for name, (count, time) in self._by_call.get(call, {}).items():
                 counts[name] += int(count)
                 times[name] = times.get(name, 0.0) + time
@@ -378,19 +376,16 @@ class _Sums:
 
 
 def _counted(times: dict[int, float]) -> list[int]:
-    """The calls without those that did more than call: the first of a program may compile."""
+    """Return the calls without the slow ones: the first of a program may compile."""
     if len(times) < _FEW:
         return list(times)
     most = median(times.values()) * _WARM_UP
-    return [at for at, time in times.items() if time <= most] or list(times)
+    return [at for at, time in times.items() if time <= most]
 
 
 def _thread(event: dict[str, Any]) -> Thread:
     pid, tid = event.get("pid"), event.get("tid")
-    return (
-        pid if isinstance(pid, int | str) else None,
-        tid if isinstance(tid, int | str) else None,
-    )
+    return pid if isinstance(pid, int | str) else None, tid if isinstance(tid, int | str) else None
 
 
 def _number(value: object) -> float | None:
@@ -400,22 +395,23 @@ def _number(value: object) -> float | None:
 
 
 def _id(value: object) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if isinstance(value, int) and whole and 0 <= value < 1 << 63 else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value < 1 << 63 else None
 
 
 _BASE = re.compile(r'"baseTimeNanoseconds"\s{0,9}:\s{0,9}(\d{1,19})\b')
 
 
 class ProfilerTrace:
-    """A streaming reader: what is known is told when the trace has ended, or rests."""
+    """A streaming reader: its records come when the trace has ended, or rests."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self._events = TraceEvents()
         self._profile = Profile()
         self._complaints = Complaints(source, 20)
-        self._told: dict[int, GraphSeen] = {}
+        self._seen: dict[int, GraphSeen] = {}
         self._new = False
 
     def feed(self, data: bytes) -> list[Record]:
@@ -452,21 +448,17 @@ class ProfilerTrace:
             self._new = False
             base = _BASE.search(self._events.head)
             start = int(base[1]) / 1e9 if base else 0.0
-            for g, known in enumerate(self._profile.graphs(), 1):
-                when = start + known.end / 1e6
+            for g, graph in enumerate(self._profile.graphs(), 1):
+                end = start + graph.end / 1e6
+                when = end if base and 0 <= end <= LATEST else None
                 seen = GraphSeen(
-                    self.source,
-                    g,
-                    known.graph,
-                    times=known.times,
-                    when=when if base and 0 <= when <= LATEST else None,
-                    kernels=known.kernels,
+                    self.source, g, graph.graph, None, graph.times, when, graph.kernels
                 )
-                if self._told.get(g) != seen:
-                    self._told[g] = seen
+                if self._seen.get(g) != seen:
+                    self._seen[g] = seen
                     records.append(seen)
         if self._profile.full:
-            what = "so many events that not all of them are counted"
+            what = "too many events: not all of them are counted"
             records += self._complaints.once(what, None, "full")
         if self._events.damaged:
             what = "an event that is no JSON: only what is before it was read"

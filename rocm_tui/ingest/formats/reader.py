@@ -1,6 +1,6 @@
 """What a format is to those who bring the bytes, and what its readers share.
 
-A format is a file beside this one, with a `FORMAT` that stands in the table of `registry`.
+A format is a file beside this one, with a `FORMAT` in the table of `registry`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class NotReadable(Exception):
 
 
 class DocumentRecords(list[Record]):
-    """All that a document tells, and its `share` of what many may tell together, which is to be
-    kept as long as that holds."""
+    """The records of a document, and its `share` of what many documents may have together, which
+    is kept as long as they are."""
 
     def __init__(self, records: Iterable[Record], share: object) -> None:
         super().__init__(records)
@@ -43,16 +43,16 @@ class StreamReader(Protocol):
         ...
 
     def close(self) -> list[Record]:
-        """There is no more, perhaps in the middle of a line."""
+        """Take the end of the text, perhaps in the middle of a line."""
         ...
 
     def settle(self) -> list[Record]:
-        """Nothing came for a while: what is open counts as cut off, if that can be told."""
+        """Nothing came for a while: what is open counts as cut off, if that is clear."""
         ...
 
     @property
     def waits(self) -> bool:
-        """Whether `settle` may tell more later, though nothing comes."""
+        """Whether `settle` may return more later, though nothing comes."""
         ...
 
 

@@ -33,7 +33,7 @@ FORMATS = (
     stderr_log.FORMAT,  # any other text: a program's log may hold something of ours later
 )
 """The first whose beginning fits is it."""
-_BINARY = Format("binary", refused="not a text file; nothing was read of it")
+_BINARY = Format("binary", refused="not a text file; nothing was read from it")
 _BY_NAME = {format.name: format for format in (*FORMATS, tuned_table.KERNELS, _BINARY)}
 _BY_SUFFIX = {
     suffix: frozenset(format.name for format in FORMATS if suffix in format.suffixes)
@@ -42,9 +42,9 @@ _BY_SUFFIX = {
 
 ANY_TEXT = FORMATS[-1].name
 EMPTY = "empty"
-"""What a file is called that has nothing yet to tell its format by; `` is one not looked at."""
+"""The format of a file whose content is still too short; `` is that of one not looked at."""
 HEAD = 16 << 10
-"""Bytes that are enough to tell."""
+"""Bytes that are enough to recognise a format."""
 
 _OPENING = re.compile(rb'[\[{][\s\[{]*(?:"[\w(]{0,20})?\Z')
 _TEXT_CONTROLS = b"\t\n\r\f\b\x1b"
@@ -68,7 +68,8 @@ def suffix_formats(suffix: str) -> frozenset[str] | None:
 
 
 def sniff(head: bytes) -> str:
-    """The format's name of a file that begins with `head`; EMPTY if that is too little to tell."""
+    """Return the name of the format of a file that begins with `head`; EMPTY if that is too
+    short."""
     head = head[:HEAD].removeprefix(b"\xef\xbb\xbf")
     if not head.strip():
         return EMPTY

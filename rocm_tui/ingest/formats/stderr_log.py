@@ -25,7 +25,7 @@ from rocm_tui.ingest.records import Record
 MAX_LINE = 256 << 10
 """Bytes. A longer line is read in pieces."""
 LOOK_BACK = 16 << 10
-"""Bytes before a header in which its statistics, and choices that failed, may stand."""
+"""Bytes before a header in which its statistics and failed choices may be."""
 _READ = 120 << 10
 """Bytes that are read at once to count lines."""
 _RARE = 200
@@ -36,7 +36,7 @@ class StderrLog:
     """A streaming reader. Pieces may be cut anywhere; the result does not depend on where.
 
     The place of a line, which problems carry, is its number; or its offset, while there is a file
-    in which `numbers` can look for the number when it is asked for.
+    in which `numbers` can look for the number when it is needed.
     """
 
     def __init__(self, source: str, numbers: LineNumbers | None = None) -> None:
@@ -65,10 +65,12 @@ class StderrLog:
 
     def settle(self) -> list[Record]:
         """Nothing came for a while: tables that are open count as cut off until more comes."""
-        return self._parser.cut()
+        return self._numbered(self._parser.cut())
 
     def _take(self) -> list[Record]:
-        records = self._parser.take()
+        return self._numbered(self._parser.take())
+
+    def _numbered(self, records: list[Record]) -> list[Record]:
         return records if self._numbers is None else self._numbers.put_in(records)
 
     def _lines(self, data: bytes) -> int:
@@ -136,17 +138,15 @@ class LineNumbers:
         offsets = sorted(r.line for r in records if isinstance(r, Fault) and r.line is not None)
         if offsets:
             with contextlib.suppress(OSError), Path(self._path).open("rb") as file:
-                self._count(file.fileno(), offsets)
-        return [replace(r, line=self._number(r)) if isinstance(r, Fault) else r for r in records]
-
-    def _count(self, fd: int, offsets: list[int]) -> None:
-        for offset in offsets:
-            near = max(known for known in self._known if known <= offset)
-            self._known[offset] = self._known[near] + _count_lines(fd, near, offset)
-
-    def _number(self, problem: Fault) -> int | None:
-        """None if the file was there, and now nobody can tell."""
-        return None if problem.line is None else self._known.get(problem.line)
+                for offset in offsets:
+                    near = max(counted for counted in self._known if counted <= offset)
+                    lines = _count_lines(file.fileno(), near, offset)
+                    self._known[offset] = self._known[near] + lines
+        numbers = self._known.get  # None if the file to count in is gone
+        return [
+            replace(r, line=numbers(r.line)) if isinstance(r, Fault) and r.line is not None else r
+            for r in records
+        ]
 
 
 # Lines, and pieces of over-long ones

@@ -107,7 +107,7 @@ class TorchTrace:
                 self._end_payload(b"\n".join(self._payload))
 
     def _end_payload(self, payload: bytes) -> None:
-        """Take an event. It ends at the first brace that stands alone; what is no JSON is none."""
+        """Take an event, up to the first brace alone on a line; a text that is no JSON is none."""
         self._payload = None
         if _TUNING.encode() not in payload and _PRECOMPILING.encode() not in payload:
             return
@@ -159,14 +159,8 @@ class TorchTrace:
                 return
             seconds = Seconds(at - start, self._precompiled.pop(op, None))
             choices = sort_choices(_choices(stats, document))
-            done = replace(
-                tuning,
-                choices=choices,
-                num_choices=stats.num_choices,
-                seconds=seconds,
-                state="done",
-            )
-            self._records.append(Seen(uid, done))
+            tuning = replace(tuning, choices=choices, num_choices=stats.num_choices)
+            self._records.append(Seen(uid, replace(tuning, seconds=seconds, state="done")))
 
     def _started(self, op: str, at: float, args: dict[str, Any]) -> Tuning:
         dtypes = tuple(d for d in _text(args, "autotune_dtypes").split(", ") if d)
@@ -237,7 +231,7 @@ _RECORDS = {
     "fx_graph_runnable": _SETTINGS,
 }
 _NAMED = ("artifact", "graph_dump")
-"""Records whose kind stands in `name`."""
+"""Records whose `name` is their kind."""
 
 Context = tuple[Any, ...]
 

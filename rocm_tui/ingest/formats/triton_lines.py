@@ -48,7 +48,7 @@ class TritonLine(NamedTuple):
     """What one line, or several, say of an autotuned kernel; None is not said.
 
     `tried` has the configuration that is benchmarked next, `failed` the `reason` why one has no
-    time (the last that was tried, where it names none), `ended` what came of all, `results` is the
+    time (the last that was tried, where it names none), `ended` the outcome of all, `results` the
     heading of the times, and `timed` has a configuration with its time. `config` is as it is
     printed, `times` the text of its times in milliseconds: the median or mean, and where they are
     there the 20th and 80th percentile.
@@ -146,21 +146,15 @@ _KEY = re.compile(rf"\((?:(?:{_VALUE})(?:, (?:{_VALUE}))*,?)?\)")
 _WORDS = {"True": True, "False": False, "None": None}
 
 
-def _inputs(name: str, key: str | None) -> str:
-    """Return the inputs key: the kernel's name alone where no key is known."""
-    return name if key is None else inputs_of(name, _values(key), "")
-
-
 def _values(key: str) -> list[object]:
     """Return what `(512, 'torch.float16')` holds; the text itself where it is something else."""
     if not _KEY.fullmatch(key):
         return [key]
     parts: list[str] = re.findall(_VALUE, key)
-    return [part[1:-1] if part[0] == "'" else _value(part) for part in parts]
-
-
-def _value(part: str) -> object:
-    return _WORDS[part] if part in _WORDS else json.loads(part)
+    return [
+        part[1:-1] if part[0] == "'" else _WORDS[part] if part in _WORDS else json.loads(part)
+        for part in parts
+    ]
 
 
 _PIECE = r"""[^\s,;'"()\[\]{}<>]|'[^']{0,99}'|\([^;()]{0,99}\)|\[[^;\[\]]{0,99}\]|<[^;<>]{0,99}>"""
@@ -170,8 +164,8 @@ _EACH = re.compile(_SETTING)
 
 
 def described(config: str) -> str | None:
-    """Return `BLOCK_M: 64, num_warps: 4, maxnreg: None` as `BLOCK_M=64, num_warps=4`, without what
-    is not set; None if a part of it is missing or is no setting."""
+    """Return `BLOCK_M: 64, num_warps: 4, maxnreg: None` as `BLOCK_M=64, num_warps=4`, without
+    settings that are None; None if a part of the text is missing or is no setting."""
     config = config.strip()
     if not _SETTINGS.match(config):
         return None
@@ -185,14 +179,16 @@ _MS = re.compile(r"\d{1,12}(?:\.\d{1,20})?(?:e-?\d{1,2})?\Z")
 @dataclass(slots=True, eq=False)
 class KernelTuning:
     """One autotuning of a kernel, as far as a log shows it. `choices` is by the text of the
-    configuration; `last` is that of the one which was tried last, on the line at `place`; `dead` is
-    whether its process ended then."""
+    configuration; `last` is that of the one which was tried last, on the line at `place`; `begun`
+    is the place of its first line; `dead` is whether its process ended or went on then, `reported`
+    whether that is a problem already."""
 
     n: int
     name: str
     rank: int | None
     sources: tuple[str, ...]
     place: int
+    begun: int
     key: str | None = None
     seconds: float | None = None
     choices: dict[str, Choice] = field(default_factory=dict)
@@ -200,9 +196,10 @@ class KernelTuning:
     selected: str | None = None
     tried: int = 0
     dead: bool = False
+    reported: bool = False
 
     def tuning(self, open_: bool) -> Tuning:
-        """Return what is known of it now; `open_` if more may come."""
+        """Return the tuning as read so far; `open_` if more may come."""
         over = self.selected is not None or (self.timed and not self.tried)
         state: State = "done" if over else "running" if open_ and not self.dead else "cut"
         choices = list(self.choices.values())
@@ -216,7 +213,9 @@ class KernelTuning:
             choices = [replace(c, name=c.description.replace(", ", " ")) for c in choices]
         return Tuning(
             op=TRITON,
-            inputs_key=_inputs(self.name, self.key),
+            inputs_key=self.name
+            if self.key is None
+            else inputs_of(self.name, _values(self.key), ""),
             dtypes=dtypes_of(_values(self.key or "()")),
             choices=sort_choices(choices),
             num_choices=self.tried or None,
@@ -254,8 +253,24 @@ class KernelLog:
         self._ended: dict[Origin, dict[str, KernelTuning]] = {}
         self._current: dict[Origin, KernelTuning] = {}
 
-    def take(self, line: TritonLine, who: Origin, place: int) -> KernelTuning | None:
-        """Take what a line of a process says; return the tuning that it changed."""
+    def take(self, line: TritonLine, who: Origin, place: int) -> list[KernelTuning]:
+        """Take what a line of a process says; return the tunings that it changed."""
+        kernel = self._take(line, who, place)
+        if kernel is None:
+            return []
+        over = kernel.selected is not None
+        return [kernel, *(self.passed(who, kernel.begun) if over else ())]
+
+    def passed(self, who: Origin, begun: int) -> list[KernelTuning]:
+        """Return the tunings of a process of which no line came since the one that began at a place
+        and has ended: they do not end."""
+        left = [k for k in self._open.get(who, {}).values() if k.place < begun and not k.reported]
+        for kernel in left:
+            kernel.dead = True
+            self._report_unfinished(kernel)
+        return left
+
+    def _take(self, line: TritonLine, who: Origin, place: int) -> KernelTuning | None:
         if line.kind == "ended":
             return self._end(line, who, place)
         if line.kind == "results":
@@ -284,31 +299,34 @@ class KernelLog:
     def finish(self) -> None:
         """Report the tunings that did not end."""
         for kernel in self.unfinished():
-            what = f"the autotuning of {kernel.name} does not end; last configuration: "
-            self._report("unfinished", kernel.place, what + kernel.last)
+            if not kernel.reported:
+                self._report_unfinished(kernel)
+
+    def _report_unfinished(self, kernel: KernelTuning) -> None:
+        kernel.reported = True
+        what = f"the autotuning of {kernel.name} does not end; last configuration: {kernel.last}"
+        self._report("unfinished", kernel.place, what)
 
     def _new(self, name: str, who: Origin, place: int) -> KernelTuning:
-        return KernelTuning(self._number(), name, who.rank, self._sources, place)
+        return KernelTuning(self._number(), name, who.rank, self._sources, place, place)
 
     def _tried(self, line: TritonLine, who: Origin, place: int) -> KernelTuning | None:
         name, text = line.name or "", self._described(line, line.name, place)
         if text is None:
             return None
-        kernel = self._open_of(who, name)
+        kernel = self._open.get(who, {}).get(name)
         if kernel is None:
             like = self._like(who, name)
             kernel = next((k for k in like if text not in k.choices), None)
             kernel = kernel or self._new(name, who, place)
             self._open.setdefault(who, {})[name] = kernel
         self._current[who] = kernel
-        kernel.last, kernel.place, kernel.dead = text, place, False
+        kernel.last, kernel.place = text, place
+        kernel.dead = kernel.reported = False
         if text not in kernel.choices:
             kernel.tried += 1
             kernel.choices[text] = Choice(name=name, description=text)
         return kernel
-
-    def _open_of(self, who: Origin, name: str) -> KernelTuning | None:
-        return self._open.get(who, {}).get(name)
 
     def _like(self, who: Origin, name: str) -> list[KernelTuning]:
         """Return the open tunings of the kernel whose lines may be of the same process."""
@@ -358,7 +376,7 @@ class KernelLog:
         name, text = line.name or "", self._described(line, line.name, place)
         if text is None:
             return None
-        kernel = self._open_of(who, name)
+        kernel = self._open.get(who, {}).get(name)
         if kernel is None:
             like = (k for k in self._like(who, name) if text in k.choices)
             kernel = next(like, None) or self._new(name, who, place)
@@ -392,8 +410,7 @@ class KernelLog:
 
 
 def _nearest(who: Origin, known: Collection[Origin]) -> Origin | None:
-    """Return the process among those that are known which wrote a line: itself, else the only one
-    if it may be."""
+    """Return the known process that wrote a line: the same one, else the only one if it may be."""
     if who in known:
         return who
     only = next(iter(known)) if len(known) == 1 else None

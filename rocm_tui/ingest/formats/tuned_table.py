@@ -44,33 +44,33 @@ from rocm_tui.ingest.formats.reader import (
 from rocm_tui.ingest.records import Record, Seen
 
 MOST_ROWS = 20_000
-"""Entries of all files that are followed at once that are told. The screen of entries reads the
-files themselves."""
+"""The most entries that are rows, of all files that are followed at once. The screen of entries
+reads the files themselves."""
 MORE = (
     f"not all of its entries are rows: at most {MOST_ROWS:,} of all tables are; name fewer, or "
     "find all with E on the screen"
 )
 _LOOK = 256
-"""Rows after which a reader looks at how many the others have told."""
+"""Rows after which a reader looks at how many the others have."""
 MOST_PROBLEMS = 20
 """Lines that are no rows, of each kind, that are listed of one file."""
 
 
 class RowQuota:
-    """How many entries a source has told. It counts among those of all tables as long as it lives,
-    but for one of the same source, which takes its place."""
+    """The number of a source's entries that are rows. It counts among those of all tables as long
+    as it lives, but for one of the same source, which takes its place."""
 
     _all: ClassVar[WeakSet[RowQuota]] = WeakSet()
 
     def __init__(self, source: str) -> None:
-        self._source, self.told = source, 0
+        self._source, self.count = source, 0
         self._all.add(self)
 
     @property
     def room(self) -> int:
-        """How many more there may be."""
-        others = sum(one.told for one in self._all if one._source != self._source)
-        return max(0, MOST_ROWS - others - self.told)
+        """Return how many more there may be."""
+        others = sum(quota.count for quota in self._all if quota._source != self._source)
+        return max(0, MOST_ROWS - others - self.count)
 
 
 class TableReader:
@@ -79,7 +79,7 @@ class TableReader:
     def __init__(self, tuner: Tuner, source: str) -> None:
         assert tuner.lines is not None
         self._tuner, self._source = tuner, source
-        self._lines = tuner.lines(source)
+        self._lines = tuner.lines(source, b"")
         self._complaints = Complaints(source, MOST_PROBLEMS)
         self._whole = WholeLines(MAX_LINE)
         self._number = 1
@@ -93,14 +93,14 @@ class TableReader:
         if self._full:
             return []
         if not self._begun:
-            self._lines.look_ahead(data)
-            self._begun = True
+            assert self._tuner.lines is not None
+            self._lines, self._begun = self._tuner.lines(self._source, data), True
         self._open, self._unsaid = True, []
         records, dropped = list[Record](), self._whole.dropped
         for line in self._whole.feed(data):
             records += self._read(line)
             self._number += 1
-            if self._full:  # nothing more is told of it
+            if self._full:  # no more of its rows are shown
                 self._whole = WholeLines(MAX_LINE)
                 return records
         if self._whole.dropped > dropped:
@@ -130,14 +130,14 @@ class TableReader:
                 raise NotARow(TOO_LONG)
             line = line.removeprefix(BOM if self._number == 1 else b"").rstrip(b"\r")
             if not self._lines.take(line, self._number):
-                return self._told_below()
+                return self._seen_below()
         except NotARow as error:
             return list(self._complaints.about(str(error), self._number, str(error)))
-        if self.share.told >= MOST_ROWS or not self.share.told % _LOOK:
+        if self.share.count >= MOST_ROWS or not self.share.count % _LOOK:
             self._full = not self.share.room
             if self._full:
                 return list(self._complaints.about(MORE))
-        self.share.told += 1
+        self.share.count += 1
         return self._seen(line, self._number)
 
     def _seen(self, line: bytes, number: int) -> list[Record]:
@@ -146,8 +146,8 @@ class TableReader:
             self._last = line, entry
         return [seen(self._tuner.name, entry, self._tuner.problem, self._source)]
 
-    def _told_below(self) -> list[Record]:
-        """The last row anew, if a line below it told more of it."""
+    def _seen_below(self) -> list[Record]:
+        """Return the last row anew, if a line below it added to it."""
         if self._last is None:
             return []
         line, before = self._last
@@ -158,14 +158,14 @@ class TableReader:
 def records_of(
     table: Table, problem: Callable[[Entry], Problem], backwards: bool
 ) -> DocumentRecords:
-    """All that a whole table tells, as far as there is room; `backwards`, as what is read last is
-    listed first."""
+    """Return the rows and problems of a whole table while there is room; `backwards`, because the
+    last to be read is listed first."""
     complaints, share = Complaints(table.path, MOST_PROBLEMS), RowQuota(table.path)
-    share.told = min(len(table.entries), share.room)
+    share.count = min(len(table.entries), share.room)
     records: list[Record] = [
-        seen(table.tuner, entry, problem, table.path) for entry in table.entries[: share.told]
+        seen(table.tuner, entry, problem, table.path) for entry in table.entries[: share.count]
     ]
-    if share.told < len(table.entries):
+    if share.count < len(table.entries):
         records += complaints.about(MORE)
     for fault in table.problems:
         records += complaints.about(fault.what, fault.line, fault.what)
@@ -183,21 +183,21 @@ def tuning_of(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], sou
     of what the tuner calls it."""
     unread = ""
     try:
-        told = problem(entry)
+        product = problem(entry)
     except NotAProblem as error:
-        told, unread = Problem(clean(entry.op)), clean(str(error))
+        product, unread = Problem(clean(entry.op)), clean(str(error))
     choices = choices_of(entry)
     alone = len(entry.key) == 1
     key = ",".join(value if alone else f"{name}={value}" for name, value in entry.key)
     return Tuning(
-        told.op,
-        told.shapes,
-        told.strides,
-        told.dtypes,
+        product.op,
+        product.shapes,
+        product.strides,
+        product.dtypes,
         None,
-        told.precision,
+        product.precision,
         clean(f"{entry.op},{key}"),
-        options=told.options,
+        options=product.options,
         choices=choices,
         num_choices=len(choices),
         sources=(source,),
@@ -206,14 +206,14 @@ def tuning_of(tuner: str, entry: Entry, problem: Callable[[Entry], Problem], sou
 
 
 def choices_of(entry: Entry) -> tuple[Choice, ...]:
-    """What was taken, and what was timed beside it. Several without a time, as in a perf-db, are
-    told apart by their parameters; which is taken is not told."""
+    """Return what was taken, and what was timed beside it. Several without a time, as in a perf-db,
+    differ in their parameters; which of them is taken is unknown."""
     if not entry.solution:
         return ()
     first = choice_of(entry)
     if entry.ms is None and entry.extra[:1] and entry.extra[0][0] == entry.solution:
         return tuple(
-            Choice(clean(name), None, None, clean(f"{name}:{told}")) for name, told in entry.extra
+            Choice(clean(name), None, None, clean(f"{name}:{value}")) for name, value in entry.extra
         )
     return (first, *(Choice(clean(name), None, ms) for name, ms in entry.others))
 
@@ -305,7 +305,7 @@ PACKED = (
 KERNELS = Format(
     "miopen kernels",
     begins=re.compile(_SQLITE + b"kern_db"),
-    refused="kernels that MIOpen compiled; which one is fast stands in its find-db",
+    refused="kernels that MIOpen compiled; its find-db says which is fast",
 )
-"""What lies beside them, and is told only where it is asked for by name."""
+"""A file beside them that is reported only where it is named."""
 NAMES = frozenset(format.name for format in (*FORMATS, *PACKED))

@@ -87,13 +87,10 @@ def _strings(
 
 def _without(left: str, right: str) -> str | None:
     """Return what the longer text has before the shorter one; None if it does not end with it."""
-    longer, shorter = (left.strip(), right.strip())
-    if len(longer) < len(shorter):
-        longer, shorter = shorter, longer
+    shorter, longer = sorted((right.strip(), left.strip()), key=len)
     before = longer.removesuffix(shorter)
-    if len(before) == len(longer) or before[-1:].isalnum() or before[-1:] == "_":
-        return None
-    return before
+    glued = before[-1:].isalnum() or before[-1:] == "_"
+    return None if glued or len(before) == len(longer) else before
 
 
 def _segments(text: str, around: str) -> Iterator[Unwrapped]:
@@ -121,7 +118,7 @@ def _unescaped_window(text: str, escaped: bool) -> str:
 
 
 def _window(text: str) -> str:
-    """Return what matters of a text: all of it unless it is very long."""
+    """Return the whole text, or the part around a table's header if it is very long."""
     if len(text) <= _LONG:
         return text
     at = max(0, text.find(AUTOTUNE) - 4096)
@@ -171,7 +168,7 @@ def rest_of_text(line: str) -> str:
     return _cleaned(line).strip()
 
 
-REPEATED = re.compile(r" *\[repeated (\d{1,9})x across [a-z ]{1,20}\].*")
+REPEATED = re.compile(r"(?<! ) *\[repeated (\d{1,9})x across [a-z ]{1,20}\].*")
 """What Ray adds to a line when it left out the same line of other processes."""
 
 
@@ -258,10 +255,9 @@ class HardWraps:
         together = (row[1] + text).rstrip().rstrip(",")
         return bool(proven) and _is_settings(together, len(text) == len(first))
 
-    # The joined settings of a line that goes on may end in the middle of the last one.
-
 
 def _is_settings(text: str, cut: bool) -> bool:
+    """Return whether a text consists of settings; the last may end in its middle if it is `cut`."""
     match = _SETTINGS.match(text)
     if match is None:
         return False

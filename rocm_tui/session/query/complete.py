@@ -25,7 +25,7 @@ ORDERS = {"save": "keep this filter under a name", "forget": "a saved filter"}
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A way to go on: the whole filter then, what of it is new, and a word on it."""
+    """A way to go on: the whole filter then, its new part, and a word on that."""
 
     text: str
     word: str
@@ -61,11 +61,11 @@ class Completion:
         if word.startswith("@"):
             yield from self._of_saved(before, "@", word[1:])
             return
-        found = _CONDITION.match(word)
-        if found is None:
+        match = _CONDITION.match(word)
+        if match is None:
             yield from self._of_word(before, word.lower())
             return
-        name, sign, value = found.groups()
+        name, sign, value = match.groups()
         field = BY_NAME.get(name.lower())
         if field is None:
             return
@@ -96,32 +96,32 @@ class Completion:
     def _of_value(self, before: str, field: QueryField, part: str) -> Iterator[Suggestion]:
         """What rows are called begins so; else other names of theirs."""
         for values in self.values(field):
-            found = [pair for pair in values.most_common() if pair[0].startswith(part)]
-            for value, count in found:
+            matching = [pair for pair in values.most_common() if pair[0].startswith(part)]
+            for value, count in matching:
                 if value != part:
                     written = f'"{value}"' if _AMBIGUOUS.search(value) else value
                     about = counted(count, "tuning")
                     yield Suggestion(before + written, value, about)
-            if found:
+            if matching:
                 return
 
     def values(self, field: QueryField) -> tuple[Counter[str], Counter[str]]:
         """How many rows have each value of a field: what they are called, and all names."""
-        known = self._values.get(field.name)
-        if known is None:
+        cached = self._values.get(field.name)
+        if cached is None:
             read = self._facts.reader(field)
             words = [_shown(field, read(row)) for row in self._rows]
             all_ = Counter(word for of_row in words for word in of_row)
             first = Counter(of_row[0] for of_row in words if of_row)
             whole = field.each or field.kind == "sizes"
-            known = self._values[field.name] = (all_ if whole else first), all_
-        return known
+            cached = self._values[field.name] = (all_ if whole else first), all_
+        return cached
 
 
 def last_word(text: str) -> tuple[str, str]:
-    """The word at the end, which may be half a one, and what stands before it."""
-    found = _LAST.search(text)
-    return (found[1], text[: found.start(1)]) if found else ("", text)
+    """The word at the end, which may be half a one, and the text before it."""
+    match = _LAST.search(text)
+    return (match[1], text[: match.start(1)]) if match else ("", text)
 
 
 def _of_field(before: str, field: QueryField) -> Suggestion:

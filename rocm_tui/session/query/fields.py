@@ -1,5 +1,5 @@
-"""What can be asked of a tuning: ONE table of fields. Filters, sorting, completion, help and
-docs/watching.md are made of it.
+"""What can be asked of a tuning: ONE table of fields, for filters, sorting, completion, help and
+docs/watching.md.
 
 A field reads words (`op`, `dtype`, `session`: a row may have several), sizes, or a number. What is
 not known is no word, or None.
@@ -22,7 +22,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.session import in_use, stats
 from rocm_tui.session.devices import machine_of
 from rocm_tui.session.grouping import tuner_of
-from rocm_tui.session.in_use import device_name, each_device
+from rocm_tui.session.in_use import device_name
 from rocm_tui.session.model import Row
 from rocm_tui.session.sessions import session_names
 
@@ -41,8 +41,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class QueryField:
-    """`about` is its sentence. `units` are what may stand behind a number, and what each is worth;
-    the empty one where none needs to stand. `largest` tells that sorting begins with the largest
+    """`about` is its sentence. `units` may follow a number, each with its value; the empty one
+    if none is needed. `largest` means that sorting begins with the largest
     number, `title` what that order is called, `column` the key of the column that shows it.
     `moving` is one that changes with time alone. `place` is what orders words otherwise than by
     their letters. The first word of a row is what it is called and the others are its other names,
@@ -72,10 +72,6 @@ class QueryField:
 def _words(*texts: str | None) -> Words:
     """Return the texts that are not empty, each once, as they are compared."""
     return tuple(dict.fromkeys(plain(text).lower() for text in texts if text))
-
-
-def _op(row: Row, known: Known) -> Words:
-    return _words(row.tuning.op)
 
 
 def _dtype(row: Row, known: Known) -> Words:
@@ -109,7 +105,7 @@ def _device(row: Row, known: Known) -> Words:
     arch = (machine.arch or (entry.device if entry else "")).partition(":")[0]
     kind = device_kind(row.tuning)
     name = machine.name if machine.name != "cpu" else ""
-    indices = map(device_name, each_device((row,)))
+    indices = map(device_name, (row.devices or (row,)))
     return _words(arch, *indices, device, device.partition(":")[0], kind, name, *name.split())
 
 
@@ -134,7 +130,7 @@ def _torch(row: Row, known: Known) -> Words:
 
 def _source(row: Row, known: Known) -> Words:
     """The names of its files, then their folders and whole paths."""
-    sources = [source for one in each_device((row,)) for source in one.tuning.sources]
+    sources = [source for device in (row.devices or (row,)) for source in device.tuning.sources]
     paths = [source.split("/") for source in sources]
     names = [path[-1] for path in paths]
     folders = [part for path in paths for part in reversed(path[:-1])]
@@ -142,7 +138,9 @@ def _source(row: Row, known: Known) -> Words:
 
 
 def _winner(row: Row, known: Known) -> Words:
-    used = [in_use.in_use(one) or stats.chosen(one.tuning) for one in each_device((row,))]
+    used = [
+        in_use.in_use(device) or stats.chosen(device.tuning) for device in (row.devices or (row,))
+    ]
     return _words(*(t for c in used if c for t in (c.label, c.hash, c.name, c.description)))
 
 
@@ -174,10 +172,6 @@ def _state(row: Row, known: Known) -> Words:
     return ("failed", "done") if failed(row) else (row.tuning.state,)
 
 
-def _pin(row: Row, known: Known) -> Words:
-    return (row.pin.state, "pinned") if row.pin else ()
-
-
 def _is(row: Row, known: Known) -> Words:
     tuning = row.tuning
     said = {
@@ -189,21 +183,8 @@ def _is(row: Row, known: Known) -> Words:
     return tuple(word for word, true in said.items() if true)
 
 
-def _gain(row: Row, known: Known) -> float | None:
-    """Return None while the tuning runs, as the table shows nothing then."""
-    return None if row.tuning.state == "running" else in_use.gain(row)
-
-
-def _lead(row: Row, known: Known) -> float | None:
-    return in_use.lead(row) if row.tuning.state == "done" else None
-
-
 def _time(row: Row, known: Known) -> float | None:
     return in_use.time_ms(row)
-
-
-def _age(row: Row, known: Known) -> float | None:
-    return None if row.when is None else max(0.0, known.now - row.when)
 
 
 _PERCENT = MappingProxyType({"": 0.01, "%": 0.01, "x": 1.0})
@@ -212,7 +193,10 @@ _DURATION = MappingProxyType({"": 1.0, "ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms"
 _AGES = MappingProxyType({"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 6048e2})
 
 FIELDS: tuple[QueryField, ...] = (
-    QueryField("op", "word", _op, "what Inductor tuned, the whole word", example="op:mm"),
+    QueryField(
+        "op", "word", lambda row, _: _words(row.tuning.op), "what Inductor tuned, the whole word",
+        example="op:mm",
+    ),
     QueryField("dtype", "word", _dtype, "type of the operands", ("type",), example="dtype:bf16"),
     QueryField(
         "shape", "sizes", _sizes, "a size of the problem or of an operand, or several in a row",
@@ -227,20 +211,26 @@ FIELDS: tuple[QueryField, ...] = (
         ("dev",), example="device:gfx942",
     ),
     QueryField(
-        "gain", "number", _gain, "ATen's time over that of what is in use",
+        "gain", "number",
+        lambda row, _: None if row.tuning.state == "running" else in_use.gain(row),
+        "ATen's time over that of what is in use",
         units=_RATIO, largest=True, title="vs ATen", example="gain>1.2",
     ),
     QueryField(
-        "lead", "number", _lead, "how far the next choice lies behind what is in use",
+        "lead", "number",
+        lambda row, _: in_use.lead(row) if row.tuning.state == "done" else None,
+        "how far the next choice lies behind what is in use",
         units=_PERCENT, largest=True, example="lead<2%",
     ),
     QueryField(
-        "time", "number", _time, "of one call of what is in use; ms where no unit stands",
+        "time", "number", _time, "of one call of what is in use; ms without a unit",
         units=_DURATION, largest=True, example="time>1ms",
     ),
     QueryField(
-        "age", "number", _age, "since it was tuned or first seen", units=_AGES, title="newest",
-        moving=True, example="age<2h",
+        "age", "number",
+        lambda row, known: None if row.when is None else max(0.0, known.now - row.when),
+        "since it was tuned or first seen", units=_AGES, title="newest", moving=True,
+        example="age<2h",
     ),
     QueryField(
         "choices", "number", lambda row, _: float(stats.tried(row.tuning)), "how many were tried",
@@ -256,7 +246,7 @@ FIELDS: tuple[QueryField, ...] = (
         example="rank:3",
     ),
     QueryField(
-        "by", "word", _by, "who made what is in use: aten, triton, cpp, ck, rocm, ours",
+        "by", "word", _by, "who made what is in use: aten, triton, cpp, ck, flydsl, rocm, ours",
         example="by:triton", each=True,
     ),
     QueryField(
@@ -276,14 +266,17 @@ FIELDS: tuple[QueryField, ...] = (
         "is", "word", _is, "pinned, measured, suspect, or single: of one choice",
         example="is:measured", each=True,
     ),
-    QueryField("pin", "word", _pin, "state of its pin", example="pin:drifted"),
+    QueryField(
+        "pin", "word", lambda row, _: (row.pin.state, "pinned") if row.pin else (),
+        "state of its pin", example="pin:drifted",
+    ),
     QueryField(
         "session", "word", _session, "the process that tuned it: HOST-PID, its host, its id",
         ("host",), example="session:vm-51",
     ),
     QueryField("torch", "word", _torch, "that session's version of PyTorch", example="torch:2.13"),
     QueryField(
-        "source", "word", _source, "a file that tells of it, a folder of its path, or all of it",
+        "source", "word", _source, "a file that has it, a folder of its path, or the whole path",
         ("from",), example="source:train.log",
     ),
     QueryField(
@@ -349,10 +342,10 @@ class FieldValues:
         values = self._of.setdefault(field.name, {})
 
         def read(row: Row) -> Value:
-            known = values.get(row.key)
-            if known is None or known[0] is not row:
-                known = values[row.key] = row, field.read(row, self.known)
-            return known[1]
+            cached = values.get(row.key)
+            if cached is None or cached[0] is not row:
+                cached = values[row.key] = row, field.read(row, self.known)
+            return cached[1]
 
         return read
 

@@ -93,7 +93,7 @@ LONGEST = 2000
 DEEPEST = 20
 """Parentheses within each other, saved filters included."""
 MOST_NAMED = 50
-"""Saved filters that one filter may stand for, those within them included."""
+"""Saved filters that one filter may name, nested ones included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Query:
 
 
 def read(text: str, saved: Mapping[str, str] | None = None) -> Reading:
-    """What can be read of it, and what cannot. `saved` are filters by name, for `@name`."""
+    """Return the readable part of a filter and the faults. `saved` are filters for `@name`."""
     if len(text) > LONGEST:
         too_long = Misread(LONGEST, f"a filter has at most {LONGEST} characters")
         return Reading(EVERYTHING, (too_long,))
@@ -153,7 +153,7 @@ class _Parser:
         """The filter; a `)` too many is left out."""
         terms = [self._either()]
         while self._at < len(self._text):
-            self._fault(self._at, "no ( stands before this )")
+            self._fault(self._at, "no ( before this )")
             self._at += 1
             terms.append(self._either())
         return _all(terms)
@@ -166,12 +166,12 @@ class _Parser:
         """Up to the end, or the `)` that is not ours."""
         parts: list[Query] = []
         terms: list[Query] = []
-        lone: int | None = None  # where an OR stands that has nothing behind it yet
+        lone: int | None = None  # where an OR is that has nothing behind it yet
         while self._skip_blanks() and self._text[self._at] != ")":
             start = self._at
             if self._takes_or():
                 if lone is not None or not terms:
-                    self._fault(start, "OR stands between two conditions")
+                    self._fault(start, "OR needs a condition on each side")
                 parts, terms, lone = [*parts, *([_all(terms)] if terms else [])], [], start
                 continue
             term = self._term()
@@ -179,7 +179,7 @@ class _Parser:
             if term is not None:
                 terms.append(term)
         if lone is not None:
-            self._fault(lone, "OR stands between two conditions")
+            self._fault(lone, "OR needs a condition on each side")
         parts += [_all(terms)] if terms else []
         return parts[0] if len(parts) == 1 else Either(tuple(parts)) if parts else EVERYTHING
 
@@ -196,7 +196,7 @@ class _Parser:
         return self._takes_word("OR")
 
     def _takes_word(self, word: str) -> bool:
-        """Whether just this word stands here; then it is behind us."""
+        """Whether this word is next; then it is consumed."""
         end = self._at + len(word)
         if self._text[self._at : end] != word:
             return False
@@ -217,7 +217,7 @@ class _Parser:
                 self._skip_blanks()
             negated = not negated
         if self._at == len(self._text) or self._text[self._at].isspace():
-            self._fault(start, "! and - stand right before what they turn round")
+            self._fault(start, "! and - go right before what they turn round")
             return None
         term = self._positive()
         return Not(term) if negated and term is not None else term
@@ -227,7 +227,7 @@ class _Parser:
         if char == "(":
             return self._group(start)
         if char == ")" or char == "|":
-            self._fault(start, "! and - stand right before what they turn round")
+            self._fault(start, "! and - go right before what they turn round")
             self._at += 0 if char == ")" else 1
             return None
         if char == "@":
@@ -235,12 +235,12 @@ class _Parser:
         if char in _QUOTES:
             text = self._quoted()
             return Text(_small(text)) if text else None
-        found = _FIELD.match(self._text, self._at)
-        if found is not None:
-            name, sign = found.groups()
+        match = _FIELD.match(self._text, self._at)
+        if match is not None:
+            name, sign = match.groups()
             field = BY_NAME.get(name.lower())
             if field is not None:
-                self._at = found.end()
+                self._at = match.end()
                 return self._condition(start, field, sign)
             if sign != "=":
                 self._bare()
@@ -263,12 +263,12 @@ class _Parser:
             self._fault(start, "no ) ends this (")
         if query == EVERYTHING:
             if not any(fault.start >= start for fault in self.faults):
-                self._fault(start, "nothing stands between ( and )")
+                self._fault(start, "nothing between ( and )")
             return None
         return query
 
     def _named(self, start: int) -> Query | None:
-        """A saved filter, as if it stood here in parentheses."""
+        """Read a saved filter as if its text were here in parentheses."""
         name = self._bare()[1:]
         text = self._saved.get(name)
         if text is None:
@@ -295,7 +295,7 @@ class _Parser:
         return text[start : self._at]
 
     def _quoted(self) -> str:
-        """What stands between two quotes, which are behind us then."""
+        """Return the text between two quotes, and consume them."""
         start, quote = self._at, self._text[self._at]
         end = self._text.find(quote, start + 1)
         if end < 0:
@@ -305,7 +305,7 @@ class _Parser:
         return self._text[start + 1 : end]
 
     def _values(self) -> Iterator[tuple[int, str]]:
-        """What stands behind a field: values with commas between them, and where."""
+        """Return the values of a field, separated by commas, and their places."""
         while True:
             self._at = start = min(self._at, len(self._text))
             if start < len(self._text) and self._text[start] in _QUOTES:
@@ -335,7 +335,7 @@ class _Parser:
             return IsKnown(field.name)
         if field.kind == "number":
             ranges = [self._range(at, field, sign, value) for at, value in values]
-            good = tuple(found for found in ranges if found is not None)
+            good = tuple(limits for limits in ranges if limits is not None)
             return Within(field.name, good) if good else None
         if sign not in ":=":
             self._fault(start, f"{field.name} is no number: {field.example}")
@@ -361,15 +361,15 @@ class _Parser:
 
     def _number(self, start: int, field: QueryField, text: str) -> tuple[float, float] | None:
         """The number, and half of what its last digit is worth."""
-        found = _NUMBER.fullmatch(text.replace("×", "x"))
-        if found is None:
+        match = _NUMBER.fullmatch(text.replace("×", "x"))
+        if match is None:
             self._fault(start, f"{field.name} wants a number, as in {field.example}")
             return None
-        digits, unit = found.groups()
+        digits, unit = match.groups()
         factor = field.units.get(unit.lower())
         if factor is None:
-            known = ", ".join(name for name in field.units if name)
-            wants = f"one of the units {known}" if known else "a number without a unit"
+            units = ", ".join(name for name in field.units if name)
+            wants = f"one of the units {units}" if units else "a number without a unit"
             self._fault(start, f"{field.name} wants {wants}, as in {field.example}")
             return None
         mantissa, _, power = digits.lower().partition("e")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rocm_tui.session.model import Row
-from rocm_tui.session.query.fields import BY_NAME, SEARCHED, FieldValues, QueryField, Value, Words
+from rocm_tui.session.query.fields import BY_NAME, SEARCHED, FieldValues, QueryField, Words
 from rocm_tui.session.query.grammar import Either, IsKnown, Not, OneOf, Query, Text, Within
 
 Predicate = Callable[[Row], bool]
@@ -116,28 +116,20 @@ def _number(query: Within, facts: FieldValues) -> Predicate:
 def ordered(rows: Sequence[Row], field: QueryField, facts: FieldValues, reverse: bool) -> list[Row]:
     """`rows`, newest first, by a field: as it says, or `reverse`."""
     place = placer(field, facts)
-    known = [(at, row) for row in rows if (at := place(row)) is not None]
-    unknown = [row for row in rows if place(row) is None] if len(known) < len(rows) else []
-    if field.moving and reverse:  # of an unknown age the place in the source tells as much
-        known.reverse()
+    placed = [(at, row) for row in rows if (at := place(row)) is not None]
+    unknown = [row for row in rows if place(row) is None] if len(placed) < len(rows) else []
+    if field.moving and reverse:  # for an unknown age the place in the source counts
+        placed.reverse()
         unknown.reverse()
-    known.sort(key=lambda pair: pair[0], reverse=field.largest != reverse)
-    return [row for _, row in known] + unknown
+    placed.sort(key=lambda pair: pair[0], reverse=field.largest != reverse)
+    return [row for _, row in placed] + unknown
 
 
 def placer(field: QueryField, facts: FieldValues) -> Callable[[Row], float | str | None]:
-    """Where a row stands by a field: its number, or its first word; None where it has none."""
+    """Return the sort key of a row by a field: its number, or its first word, or None."""
     if field.place is not None:
         return field.place
     read = facts.reader(field)
     if field.kind == "number":
-        return lambda row: _as_number(read(row))
-    return lambda row: _first(read(row))
-
-
-def _as_number(value: Value) -> float | None:
-    return value if isinstance(value, (int, float)) else None
-
-
-def _first(value: Value) -> str | None:
-    return value[0] if isinstance(value, tuple) and value else None
+        return lambda row: None if isinstance(value := read(row), tuple) else value
+    return lambda row: value[0] if isinstance(value := read(row), tuple) and value else None

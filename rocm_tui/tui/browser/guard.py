@@ -27,8 +27,11 @@ def _secret() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`names` are the hosts that a request may ask for, at any port: there may be a tunnel between.
-    `addresses`: also by whatever address, which no other site can make its own."""
+    """Decide which requests the server answers.
+
+    `names` are the hosts that a request may name, at any port, since there may be a tunnel between.
+    With `addresses` any IP address is accepted too: another site cannot make it its own.
+    """
 
     names: frozenset[str] = LOOPBACK
     addresses: bool = False
@@ -39,10 +42,8 @@ class Guard:
     def refusal(
         self, thing: Thing, method: str, headers: Mapping[str, str], shown: Mapping[str, str]
     ) -> str | None:
-        """Why a request is refused, or None. `shown` are the secrets that it brings.
-
-        `headers` must find its names whatever their case.
-        """
+        """Return why a request is refused, or None. `shown` are the secrets that it contains.
+        `headers` must find its names in any case."""
         host = headers.get("Host", "")
         if not self._is_ours(host):
             return "this server has another name"
@@ -65,7 +66,7 @@ class Guard:
         return name != "" and (name in self.names or (self.addresses and _is_address(name)))
 
     def _is_right(self, name: str, value: str) -> bool:
-        """Compare in constant time. A value may hold half a character."""
+        """Compare in constant time. A value may contain half a character."""
         given = value.encode(errors="surrogatepass")
         return secrets.compare_digest(given, getattr(self, name).encode())
 
@@ -74,7 +75,7 @@ _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]*))(?::[0-9]{1,5})?")
 
 
 def _name(host: str) -> str:
-    """The host of a Host header, without its port; empty where it is no host."""
+    """Return the host of a Host header, without its port; empty if it is not a host."""
     match = _HOST.fullmatch(host)
     return (match[1] or match[2]).lower() if match else ""
 
@@ -88,5 +89,5 @@ def _is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
+    """Return whether only this machine can reach a server that listens there."""
     return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)

@@ -1,7 +1,7 @@
 """The server: a page, the files of its terminal, and a screen for each page that is open.
 
 The terminal in the page is that of textual-serve, which with aiohttp is an extra of this package:
-neither is imported before `serve` is asked for. A screen is a process of `rocm-tui watch` whose
+neither is imported before `serve` runs. A screen is a process of `rocm-tui watch` whose
 terminal is a pair of pipes. Textual's web driver speaks packets: a letter, the length in four
 bytes, and as many bytes. `D` is what a terminal would get or send, `M` is a message as JSON. The
 process ends when its stdin does, so none is left when the server dies.
@@ -29,7 +29,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.tui.browser.guard import Guard, Thing
 
 _TERMINAL = ("js/textual.js", "css/xterm.css", "fonts/RobotoMono-VariableFont_wght.ttf")
-"""Files of textual-serve that the page loads."""
+"""The files of textual-serve that the page loads."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
@@ -42,27 +42,27 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _WAIT = 6.0
-"""Seconds that a page waits for a place: one that is loaded again takes its own, whose screen may
-need `_end_screen`'s time to go."""
+"""Seconds that a page waits for a free place: a reloaded page takes its own, whose screen may need
+the time of `_end_screen` to end."""
 _MOST_BYTES = 1 << 20
-"""The longest message of a page: it holds pasted text."""
+"""The maximum length of a message from a page: it contains pasted text."""
 _READY = b"__GANGLION__\n"
 """The first line that the web driver writes."""
 _PATIENCE = 4.0
-"""Seconds that a screen has to end its jobs before it is killed."""
+"""Seconds for a screen to end its jobs before it is killed."""
 _MOST_CELLS = 1000
-"""A side of a screen."""
+"""The maximum width or height of a screen."""
 
 
 class NotServed(RocmTuiError):
-    """The server cannot begin: something is not installed, or the address is taken."""
+    """The server cannot start: something is not installed, or the address is in use."""
 
 
 INSTALL = "pip install 'textual-serve>=1.1.3,<2' 'aiohttp>=3.11,<4'"
 
 
 def require_extra() -> Path:
-    """The folder of the terminal's files. Raises NotServed."""
+    """Return the folder of the terminal's files. Raises NotServed."""
     if find_spec("aiohttp") is None or find_spec("textual_serve") is None:
         raise NotServed(f"serve needs packages that are not installed: {INSTALL}")
     folder = Path(str(resources.files("textual_serve"))) / "static"
@@ -73,7 +73,7 @@ def require_extra() -> Path:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound there. Raises NotServed."""
+    """Return a socket bound to the address. Raises NotServed."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -90,7 +90,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Site:
-    """The handlers of requests. `command` shows a screen, of which `most` may be open."""
+    """The handlers of requests. `command` starts a screen; at most `most` may be open."""
 
     def __init__(self, guard: Guard, command: Sequence[str], folder: Path, most: int) -> None:
         """Raises ImportError without aiohttp."""
@@ -99,14 +99,14 @@ class Site:
         self._command = command
         ours = Path(str(resources.files("rocm_tui.tui.browser")))
         self._page = string.Template((ours / "page.html").read_text())
-        # What the page loads; there is nothing else to have.
+        # What the page loads; nothing else is served.
         self._files = {"page.js": ours / "page.js"} | {name: folder / name for name in _TERMINAL}
         self._most = most
         self._places = asyncio.Semaphore(most)
         self._sockets: set[Any] = set()
 
     def application(self) -> Any:
-        """The routes behind the guard: an `aiohttp.web.Application`."""
+        """Return the routes behind the guard: an `aiohttp.web.Application`."""
         web = self._web
 
         async def guarded(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -119,8 +119,8 @@ class Site:
         return app
 
     async def _guarded(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Refuse, or answer with headers that keep others out. What does not exist is not told from
-        what is not allowed."""
+        """Refuse, or answer with headers that keep others out. A missing page and a forbidden page
+        get the same answer."""
         things: dict[str, Thing] = {"": "page", "screen": "screen"}
         thing = things.get(request.path.lstrip("/").partition("/")[0], "file")
         shown = {
@@ -133,15 +133,16 @@ class Site:
             return self._web.Response(status=403, text=f"Refused: {why}\n", headers=_HEADERS)
         try:
             response = await handler(request)
-        except self._web.HTTPException as error:  # there is no such thing
+        except self._web.HTTPException as error:  # there is no such page
             error.headers.update(_HEADERS)
             raise
-        if not response.prepared:  # of a screen they went out when it began
+        if not response.prepared:  # those of a screen were sent when it began
             response.headers.update(_HEADERS)
         return response
 
     def _cookie_name(self, request: Any) -> str:
-        """Cookies know no ports: two servers of one host must not take each other's."""
+        """Return a cookie's name. Cookies ignore ports: two servers on one host must not overwrite
+        each other's."""
         return f"rocm-tui-{request.transport.get_extra_info('sockname')[1]}"
 
     async def _give_page(self, request: Any) -> Any:
@@ -161,7 +162,7 @@ class Site:
         return self._web.FileResponse(self._files[request.path.removeprefix("/static/")])
 
     async def _screen(self, request: Any) -> Any:
-        """A screen as long as its page is open."""
+        """Run a screen as long as its page is open."""
         socket = self._web.WebSocketResponse(heartbeat=15, max_msg_size=_MOST_BYTES)
         await socket.prepare(request)
         try:
@@ -189,8 +190,8 @@ class Site:
         try:
             async for message in socket:
                 if message.type == self._web.WSMsgType.TEXT:
-                    with suppress(ValueError, RecursionError):  # half a character, or too deep
-                        await _heed(process, socket, message.json())
+                    with suppress(ValueError, RecursionError):  # half a character, or too nested
+                        await _act_on(process, socket, message.json())
         finally:
             drawing.cancel()
             with suppress(asyncio.CancelledError):
@@ -207,9 +208,8 @@ class Site:
         await asyncio.gather(*(socket.close() for socket in set(self._sockets)))
 
 
-async def _heed(process: asyncio.subprocess.Process, socket: Any, message: object) -> None:
-    """Do what a message of the page asks for; what is no such message is left. Raises ValueError
-    and RecursionError."""
+async def _act_on(process: asyncio.subprocess.Process, socket: Any, message: object) -> None:
+    """Act on a message of the page; ignore anything else. Raises ValueError and RecursionError."""
     kind, value = message if isinstance(message, list) and len(message) == 2 else (None, None)
     if isinstance(message, list) and message in (["focus"], ["blur"]):
         await _send_message(process, message[0])
@@ -223,7 +223,7 @@ async def _heed(process: asyncio.subprocess.Process, socket: Any, message: objec
 
 
 async def run(site: Site, bound: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until a signal asks to end; then all screens are ended."""
+    """Serve until a signal, then end all screens."""
     web = import_module("aiohttp.web")
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -257,7 +257,7 @@ def _environment(env: Mapping[str, str], width: int, height: int) -> dict[str, s
 
 
 def _size(width: object, height: object) -> tuple[int, int]:
-    """Cells, within what can be drawn; 80x24 of what is no number."""
+    """Return a number of cells within what can be drawn; 80x24 if it is not a number."""
 
     def cells(value: object, usual: int) -> int:
         with suppress(ValueError, TypeError):
@@ -290,12 +290,12 @@ async def _drawn(process: Process) -> AsyncIterator[bytes]:
 
 
 async def _typed(process: Process, text: str) -> None:
-    """Keys, mouse and pasted text, as a terminal sends them."""
+    """Send keys, mouse and pasted text, as a terminal does."""
     await _send(process, b"D", text.encode())
 
 
 async def _send_message(process: Process, kind: str, **values: int) -> None:
-    """A message: `resize` with width and height, `focus`, `blur`, `quit`."""
+    """Send a message: `resize` with width and height, `focus`, `blur`, `quit`."""
     await _send(process, b"M", json.dumps({"type": kind, **values}).encode())
 
 
@@ -307,7 +307,7 @@ async def _send(process: Process, letter: bytes, payload: bytes) -> None:
 
 
 async def _end_screen(process: Process) -> None:
-    """Ask it to end, and wait until it has; kill it if it does not listen."""
+    """Ask the screen to end, and wait until it has; kill it if it does not react."""
     assert process.stdin is not None and process.stdout is not None
     with suppress(asyncio.TimeoutError):
         await asyncio.wait_for(_send_message(process, "quit"), 0.5)
@@ -321,7 +321,7 @@ async def _end_screen(process: Process) -> None:
 
 
 async def _over(process: Process) -> None:
-    """Read what it still draws: it would wait for a reader for ever."""
+    """Discard what it still draws: otherwise it would wait for a reader forever."""
     assert process.stdout is not None
     while await process.stdout.read(1 << 16):
         pass

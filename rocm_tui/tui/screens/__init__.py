@@ -1,1 +1,1 @@
-"""One file a screen: what it shows of the model, and what its keys ask of the program."""
+"""One file per screen: what it shows of the model, and what its keys do."""

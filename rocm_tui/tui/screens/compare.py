@@ -5,12 +5,10 @@ The first choice's column stays, the others scroll sideways.
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -27,8 +25,8 @@ from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import plot as whiskers
 from rocm_tui.render import side_by_side
 from rocm_tui.render.choices import Footprint, verdict_style
-from rocm_tui.render.side_by_side import Fact, tell
-from rocm_tui.render.table import Line, Span, filled
+from rocm_tui.render.side_by_side import Fact, footprints
+from rocm_tui.render.table import Line, Span, filled, folded, wrapped
 from rocm_tui.session import refusals, stats
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
@@ -40,15 +38,15 @@ from rocm_tui.tui.widgets.line_view import LineView
 
 _TITLES = (16, 26)
 _LEAST, _MOST = 19, 34
-"""Least and most cells of the titles, and of a choice's column."""
+"""The minimum and maximum cells of the titles, and of a choice's column."""
 _DRAWN = 16
 """Cells of a drawn interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The contents of the view: a tuning, its choice in use, some of its choices, and for each fact
-    a text of each of these."""
+    """The contents of the view: a tuning, the choice in use, the compared choices, and for each
+    fact a text per choice."""
 
     tuning: Tuning
     own: Choice | None
@@ -57,7 +55,7 @@ class Shown:
 
 
 class CompareView(LineView):
-    """Facts below each other, choices beside each other; `column` is the one chosen."""
+    """Facts as rows, choices as columns; `column` is the selected one."""
 
     BINDING_GROUP_TITLE = "Choices"
 
@@ -69,7 +67,7 @@ class CompareView(LineView):
         self._table: Shown | None = None
 
     def put(self, shown: Shown) -> None:
-        """Show these; the chosen column stays at its place."""
+        """Show these; the selected column stays at its index."""
         self._table = shown
         titles = (len(fact.title) + 4 for fact in shown.facts if fact.texts)
         self._title_cells = max(_TITLES[0], min(_TITLES[1], max(titles, default=0)))
@@ -78,12 +76,12 @@ class CompareView(LineView):
 
     @property
     def chosen(self) -> Choice | None:
-        """The choice whose column is chosen."""
+        """The choice of the selected column."""
         shown = self._table
         return shown.choices[self.column] if shown and shown.choices else None
 
     def choose(self, column: int) -> None:
-        """Let this column be the chosen one, and scroll to it."""
+        """Select this column, and scroll to it."""
         shown = self._table
         if shown is not None:
             self.column = max(0, min(column, len(shown.choices) - 1))
@@ -95,7 +93,7 @@ class CompareView(LineView):
     # Layout.
 
     def _columns(self, width: int) -> tuple[list[int], int]:
-        """Which choices are seen, and the cells each takes."""
+        """Return which choices are visible, and the cells of each column."""
         assert self._table is not None
         count = len(self._table.choices)
         room = width - self._title_cells
@@ -122,7 +120,7 @@ class CompareView(LineView):
             line.append((name.ljust(cells), "title" if at == self.column else "head"))
         line.append(("▸ more" if seen[-1] < len(shown.choices) - 1 else "", "head"))
         head = filled(tuple(line), width)
-        return [detail_lines.verdict(shown.tuning, shown.own), (), head]
+        return [*folded(detail_lines.verdict(shown.tuning, shown.own), width - 1), (), head]
 
     def line(self, index: int, width: int) -> Line:
         shown = self._table
@@ -150,7 +148,7 @@ class CompareView(LineView):
 
 
 def whiskers_title(tuning: Tuning) -> str:
-    """The scale of the drawn intervals; empty where nothing was measured."""
+    """Return the scale of the drawn intervals; empty if nothing was measured."""
     if tuning.measured is None:
         return ""
     scale = whiskers.scale_of(tuning.measured.choices, _DRAWN)
@@ -158,7 +156,7 @@ def whiskers_title(tuning: Tuning) -> str:
 
 
 def with_whiskers(tuning: Tuning, choices: Sequence[Choice], facts: Sequence[Fact]) -> list[Fact]:
-    """The facts with the intervals drawn below those of the ratios."""
+    """Return the facts, with the intervals drawn below those of the ratios."""
     measurement = tuning.measured
     if measurement is None:
         return list(facts)
@@ -170,7 +168,7 @@ def with_whiskers(tuning: Tuning, choices: Sequence[Choice], facts: Sequence[Fac
 
 
 class DiffView(LineView):
-    """A unified diff, or why there is none."""
+    """A unified diff, or the reason why there is none."""
 
     BINDING_GROUP_TITLE = "Difference"
 
@@ -181,7 +179,7 @@ class DiffView(LineView):
         self._instead = ""
 
     def put(self, title: str, lines: list[str], instead: str = "") -> None:
-        """Show these lines, or the sentence `instead` where there is none."""
+        """Show these lines, or the sentence `instead` if there are none."""
         self._title, self._lines, self._instead = title, lines, instead
         self.cursor = self.top = 0
         self.sync()
@@ -198,12 +196,13 @@ class DiffView(LineView):
         return ((text, kinds.get(text[:1], "")),)
 
     def empty(self, width: int) -> list[Line]:
-        return [(), *(((f"  {part}", "dim"),) for part in wrap(self._instead, width - 4))]
+        return [(), *(((f"  {part}", "dim"),) for part in wrapped(self._instead, width - 4))]
 
 
 class CompareScreen(BaseScreen):
-    """The marked choices, or those near the best; the first column is what the rest is told by."""
+    """The marked choices, or those near the best; the others are compared with the first column."""
 
+    PLACE = "Compare"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#compare"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -261,27 +260,27 @@ class CompareScreen(BaseScreen):
 
     def _describe(self) -> None:
         tuning = self._row.tuning
-        place = f"Compare   {plain(tuning.op)} {plain(stats.sizes_text(tuning))}"
         facts = [
+            f"{plain(tuning.op)} {plain(stats.sizes_text(tuning))}",
             plain(stats.dtype_of(tuning)),
             counted(len(self._choices), "choice"),
             f"id {self._row.id}",
         ]
-        self.show_title(place, [fact for fact in facts if fact])
+        self.show_title([fact for fact in facts if fact])
         keys: list[Key] = [("h l", "choice", "next")]
         keys.append(("d", "choices" if self.diff.display else "source diff", "diff"))
         keys.append(("o", "source", "read"))
-        keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
+        keys += [] if self.diff.display else [("e", "equal rows", "equal"), ("p", "pin", "pin")]
         keys.append(("y", "copy", "copy"))
         pin = refusals.why_not_pinned(self._row, self.view.chosen)
         refused = {"diff": self._why_no_diff(), "read": self._why_not_read(), "pin": pin}
-        self.show_keys(keys, {action for action, why in refused.items() if why})
+        self.show_keys(key for key in keys if not refused.get(key[2]))
 
     def _why_not_read(self) -> str | None:
         return refusals.why_not_read(self.view.chosen, self._row.tuning)
 
     def _why_no_diff(self) -> str | None:
-        """Say why the sources of the chosen column and the first cannot be compared."""
+        """Return why the sources of the selected column and the first cannot be compared."""
         if len(self._choices) < 2:
             return "there is one choice here, and nothing to compare its source with"
         if self._row.tuning.code:
@@ -295,8 +294,8 @@ class CompareScreen(BaseScreen):
         return self._choices[0], self._choices[at]
 
     async def _look_up(self) -> None:
-        """Load the resources that the kernels use, where they are known."""
-        self._footprints = await to_thread(_kernels, self.program.layout.root, self._choices)
+        """Load the resources that the kernels use, if they are known."""
+        self._footprints = await self.in_thread(_kernels, self.program.layout.root, self._choices)
         if self._footprints:
             self._fill()
 
@@ -309,7 +308,7 @@ class CompareScreen(BaseScreen):
             self._start_diff()
 
     def action_next(self) -> None:
-        """The column after the chosen one, and from the last the first."""
+        """Select the column after the selected one; after the last, the first."""
         last = self.view.column == len(self._choices) - 1
         self.action_column(-self.view.column if last else 1)
 
@@ -324,7 +323,8 @@ class CompareScreen(BaseScreen):
             self.app.pop_screen()
 
     def action_diff(self) -> None:
-        """Between the tables and the difference of the chosen column's source from the first's."""
+        """Switch between the tables and the diff of the selected column's source with the
+        first's."""
         show = not self.diff.display
         why_not = self._why_no_diff() if show else None
         if why_not:
@@ -346,7 +346,9 @@ class CompareScreen(BaseScreen):
         self.diff.put(title, [], "Reading…")
         try:
             layout = self.program.layout
-            lines = await to_thread(_difference, self._row.tuning, first, other, session, layout)
+            lines = await self.in_thread(
+                _difference, self._row.tuning, first, other, session, layout
+            )
         except RocmTuiError as error:
             self.diff.put(title, [], plain(str(error)))
             return
@@ -354,7 +356,7 @@ class CompareScreen(BaseScreen):
         self.diff.put(title, lines, same)
 
     def action_read(self) -> None:
-        """The chosen choice's kernel."""
+        """Show the selected choice's kernel."""
         choice, why_not = self.view.chosen, self._why_not_read()
         if why_not:
             self.program.refuse(why_not)
@@ -372,13 +374,13 @@ class CompareScreen(BaseScreen):
             self.program.copy(choice.typed, f"the choice {choice.label}")
 
 
-# In threads, where the templates and jinja2 are loaded, which takes long.
+# In threads, since loading the templates and jinja2 takes long.
 
 
 def _kernels(cache_root: Path, choices: Sequence[Choice]) -> dict[str, Footprint]:
     from rocm_tui.session.kernel_resources import KernelResources
 
-    return tell(KernelResources(cache_root).of(choices))
+    return footprints(KernelResources(cache_root).of(choices))
 
 
 def _difference(

@@ -1,4 +1,4 @@
-"""Questions above the screens: may this be changed, what is tuned, what goes on after leaving."""
+"""Questions above the screens: whether to change something, what to tune, how to quit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rocm_tui.tui.keys import key
 
 _WAITING = ("Looking up what will change …",)
 Leave = Literal["detach", "stop"]
-"""Whether the program goes on or is asked to end."""
+"""Whether the program continues or is asked to end."""
 
 
 class ConfirmScreen(Dialog[str]):
@@ -110,14 +110,14 @@ class ConfirmScreen(Dialog[str]):
     def show_lines(self, lines: Sequence[str]) -> None:
         """Show what will change, and accept a yes from now on."""
         self._lines = lines
-        for shown in self.query("#lines").results(Static):  # none before it opens or after
+        for shown in self.query("#lines").results(Static):  # none before it opens or once closed
             shown.update(self._text())
 
     @on(Input.Submitted)
     @on(Button.Pressed, "#yes")
     def action_yes(self) -> None:
         if not self._lines:
-            return  # nobody agrees to what has not been said
+            return  # nobody can agree to what is not shown yet
         self.answer(self._noted)
 
 
@@ -152,8 +152,8 @@ class UntunedList:
 
 @dataclass(frozen=True, slots=True)
 class TuneAnswer:
-    """The person's answer: what to try, and on which device (None: as the environment says); with
-    `tunableop` PyTorch's tuner is to do it instead."""
+    """The answer: what to try, and on which device (None: as the environment says); with
+    `tunableop` PyTorch's tuner does it instead."""
 
     options: TuneOptions
     device: str | None
@@ -161,7 +161,7 @@ class TuneAnswer:
 
 
 class Tick(Static, can_focus=True):
-    """Something to turn on: `[x]` says so without any colour."""
+    """A tick: `[x]` shows its state without colour."""
 
     BINDINGS: ClassVar[list[BindingType]] = [key("space", "turn", "tune.turn", "turn on or off")]
 
@@ -204,8 +204,8 @@ class TuneScreen(Dialog[TuneAnswer]):
         command: Callable[[TuneAnswer], str] | None = None,
         untuned: UntunedList | None = None,
     ) -> None:
-        """`command` does in a shell what is answered; `untuned` is the list of TunableOp that the
-        row is of."""
+        """`command` returns the shell command for an answer; `untuned` is the list of TunableOp
+        that the row is an entry of."""
         super().__init__()
         self._command = command
         self._row = row
@@ -240,7 +240,7 @@ class TuneScreen(Dialog[TuneAnswer]):
         self.call_after_refresh(self.show_command)
 
     def _shown_command(self) -> Content:
-        """Return the command for the present answers; empty while they make no sense."""
+        """Return the command for the current answers; empty if they are invalid."""
         if self._command is None:
             return Content("")
         try:
@@ -252,7 +252,7 @@ class TuneScreen(Dialog[TuneAnswer]):
     @on(Input.Changed)
     @on(Tick.Turned)
     def show_command(self) -> None:
-        """Update the command: an answer has changed."""
+        """Update the command after an answer has changed."""
         for shown in self.query("#command").results(Static):
             shown.update(self._shown_command())
 
@@ -265,7 +265,7 @@ class TuneScreen(Dialog[TuneAnswer]):
         return self.query_one(f"#{name}", Input).value.strip() or None
 
     def _answer(self) -> TuneAnswer:
-        """Raises UsageError for what makes no sense."""
+        """Return the answer. Raises UsageError for invalid values."""
         device = self._text("device")
         options = tune_options(
             backends=self._text("backends"),
@@ -300,7 +300,7 @@ def _about(row: Row) -> list[str]:
 
 
 class LeaveScreen(Dialog[Leave]):
-    """Leave, and what becomes of the program; None: stay. Enter takes what ends nothing."""
+    """Quit, and what happens to the program; None: stay. Enter chooses what ends nothing."""
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -309,7 +309,7 @@ class LeaveScreen(Dialog[Leave]):
     ]
 
     def __init__(self, launched: Program | None, jobs: Sequence[Job]) -> None:
-        """`launched` is the program that still runs, if one does."""
+        """`launched` is the program, if it still runs."""
         super().__init__()
         self._launched = launched
         self._jobs = jobs

@@ -1,11 +1,11 @@
-"""Entries: other tuners' tables that are watched, all their rows, and a line to find some."""
+"""Entries: all rows of the watched tables of other tuners, with a search."""
 
 from __future__ import annotations
 
 import shlex
 import time
 from array import array
-from asyncio import sleep, to_thread
+from asyncio import sleep
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -38,16 +38,16 @@ from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 
 MOST_SORTED = 5000
-"""Rows that are read to be sorted; a tenth of a second."""
+"""The maximum rows that are read to be sorted, in a tenth of a second."""
 _SAMPLE = 200
-"""Rows by which the columns are as wide as they are."""
+"""The number of rows that determine the widths of columns."""
 _WIDE = 170
-"""Cells from which on rules have room."""
+"""The minimum cells with room for rules."""
 _KEPT = 2 * MOST_SORTED
 
 
 class _Rows(Sequence[Cells]):
-    """The cells of these entries, made when they are asked for."""
+    """The cells of these entries, created on first access."""
 
     def __init__(self, shelf: TableCollection, numbers: Sequence[int]) -> None:
         self._shelf, self._numbers = shelf, numbers
@@ -86,8 +86,8 @@ class EntriesGrid(Grid):
         return None if number is None else self._shelf[number]
 
     def show(self, shelf: TableCollection, numbers: Sequence[int]) -> None:
-        """Show these; the cursor stays on its entry if that is among them, and if it stood on one
-        of a table that was read anew, on what is there of it."""
+        """Show these entries. The cursor stays on its entry; if its table was read again, it moves
+        to the most similar entry."""
         before, row = self.current, self.cursor - self.top
         same = self._shelf.tables == shelf.tables
         number = self._numbers[self.at] if before else None
@@ -98,7 +98,7 @@ class EntriesGrid(Grid):
             self._sort = None
         self.put(_Rows(shelf, numbers))
         at = len(numbers) if number is None else bisect_left(numbers, number)
-        if number is not None and not same:  # what is nearest
+        if number is not None and not same:  # the nearest
             at = min(at, len(numbers) - 1)
         cursor = 0
         if 0 <= at < len(numbers) and (not same or numbers[at] == number):
@@ -107,7 +107,7 @@ class EntriesGrid(Grid):
         self.move_cursor(cursor)
 
     def grow(self) -> None:
-        """More were found."""
+        """Show more entries that were found."""
         if self._sort is None:
             self._order()
             self.sync()
@@ -122,7 +122,7 @@ class EntriesGrid(Grid):
         return wants
 
     def heading(self, width: int) -> list[Line]:
-        """Show a finding of lint as a sign where room is short; its rule is below the list."""
+        """Show a finding of lint as a sign if room is short; its rule is below the list."""
         if self._rows:
             self._wants = {**self._wants, "lint": self._rule if width >= _WIDE else 1}
         return super().heading(width)
@@ -137,7 +137,7 @@ class EntriesGrid(Grid):
 
 
 class EntryDetail(LineView, can_focus=False):
-    """All of one entry."""
+    """All about one entry."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -148,38 +148,36 @@ class EntryDetail(LineView, can_focus=False):
             self._entry = entry
             self.sync()
 
-    def count(self) -> int:
-        return 0
-
     def heading(self, width: int) -> list[Line]:
         return entry_lines(self._entry, width, self.size.height) if self._entry else []
 
 
 _FIRST = 200
-"""Entries that are enough to be shown before all are found."""
+"""The number of matches that are shown before all are found."""
 _LOOK = 1.0
-"""Seconds between two looks at whether a file is another one; or so often what a look takes, ..."""
+"""The minimum seconds between two checks whether files have changed."""
 _RESTS = 1500
 _CALM = 3
-"""... and what it took to read them again. So often what a check took nobody writes before the
-next."""
+"""The rest after such a check, as a multiple of its duration; after reading the files and before
+the next lint, as a multiple of theirs."""
 _SLICE = 0.02
-"""Seconds that are looked for at a time; keys are heard between."""
-_NOTHING = "No table of another tuner is among the sources: `rocm-tui watch FILE...` reads them."
+"""Seconds of searching at a time; keys are handled between."""
+_NOTHING = "No other tuner's table is watched: `rocm-tui watch FILE` reads one."
 _NONE = "No entry has that."
 _WORDS = "words, M=16, tuner:aiter, file:llama, device:gfx942, lint:error, lint:duplicate"
 
 
 class EntriesScreen(BaseScreen):
-    """All entries that have the words; how many do is counted meanwhile, and what is wrong with
-    them is looked for."""
+    """All entries that contain the words; meanwhile the matches are counted, and the tables are
+    checked."""
 
+    PLACE = "Entries"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#entries"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("slash", "search", "entries.search", "find entries: words, M=16, lint:error",
             footer="find"),
-        key("enter", "whole", "entries.whole", "more room for what the entry tells; and less",
+        key("enter", "whole", "entries.whole", "more room for the details of the entry, or less",
             footer="details"),
         key("p", "copy_command", "entries.command", "copy the command that pins a solution there",
             footer="copy pin command"),
@@ -219,19 +217,20 @@ class EntriesScreen(BaseScreen):
         return self.query_one("#entries", EntriesGrid)
 
     def update(self) -> None:
-        """The model has changed: the first table may have been found."""
+        """React to the model: the first table may have been found."""
         if not self._paths:
             self.tick()
 
     def tick(self) -> None:
-        """Time has passed: another table may have been found."""
+        """React to time: another table may have been found."""
         if not self._reading and tables_among(self.program.feed.watcher.sources()) != self._paths:
             self.action_reload()
 
-    # Reading, finding and checking, apart from the event loop.
+    # Reading, searching and checking, outside of the event loop.
 
     def action_reload(self) -> None:
-        """Asked while it reads, it reads once more: what it has read may be the older file."""
+        """Read the tables; if asked while it reads, read once more: the files may have changed
+        since."""
         self._again = self._reading
         if not self._reading:
             self._reading = True
@@ -250,7 +249,7 @@ class EntriesScreen(BaseScreen):
         while True:
             self._again = False
             self._paths = tables_among(self.program.feed.watcher.sources())
-            self._loaded = await to_thread(load_tables, self._paths, self._loaded)
+            self._loaded = await self.in_thread(load_tables, self._paths, self._loaded)
             if not self._again:
                 break
         self._reading = False
@@ -261,15 +260,15 @@ class EntriesScreen(BaseScreen):
 
     @work(group="follow")
     async def _follow(self) -> None:
-        """Tables that somebody writes are read again while they are shown, and checked once nobody
-        does. Many, or large ones, are looked at less often."""
+        """Read tables again that are written while they are shown; check them once the writing has
+        stopped. Many or large ones are looked at less often."""
         rest = _LOOK
         while True:
             await sleep(rest)
             if not self.is_current or self._reading:
                 continue
             begun = time.monotonic()
-            other, took = await to_thread(_looked, self._paths, self._loaded)
+            other, took = await self.in_thread(_looked, self._paths, self._loaded)
             rest = max(_LOOK, took * _RESTS)
             if other and not self._reading:
                 self._reading = True
@@ -283,7 +282,7 @@ class EntriesScreen(BaseScreen):
 
     @work(group="check")
     async def _check(self) -> None:
-        """Run `lint` on the tables and mark its findings."""
+        """Run `lint` on the tables, and mark its findings."""
         self._due = None
         if self._checking:
             self._due = time.monotonic()
@@ -311,28 +310,27 @@ class EntriesScreen(BaseScreen):
 
     @work(group="find", exclusive=True)
     async def _find(self, *, anew: bool = False) -> None:
-        """The first entries are shown as soon as they are there; what is looked for `anew` stands
-        there already, until all is found."""
+        """Show the first matching entries early; `anew` keeps the old ones until its end."""
         shelf, wanted = self._loaded.collection, parse_row_filter(self._words)
         if wanted.everything:
             self._finding = False
             self._put(range(len(shelf)), shelf)
             return
         anew = anew and not self._finding
-        self._finding, found = not anew, array("Q")
+        self._finding, matches = not anew, array("Q")
         numbers, put = shelf.find(wanted), False
         while True:
-            more, over = await to_thread(_slice, numbers)
-            found.extend(more)
-            if not put and (over or (len(found) >= _FIRST and not anew)):
-                self._put(found, shelf)
+            more, over = await self.in_thread(_slice, numbers)
+            matches.extend(more)
+            if not put and (over or (len(matches) >= _FIRST and not anew)):
+                self._put(matches, shelf)
                 put = True
             if over:
                 break
             if not anew:
-                self._found = len(found)
+                self._found = len(matches)
                 self._describe()
-        self._finding, self._found = False, len(found)
+        self._finding, self._found = False, len(matches)
         self._grid.grow()
         self._describe()
 
@@ -341,24 +339,33 @@ class EntriesScreen(BaseScreen):
         self._grid.show(shelf, numbers)
         self._describe()
 
+    def applies(self, action: str) -> bool:
+        """Search and details need an entry."""
+        return (
+            action == "reload"
+            or (action == "search" and bool(self._words or self._found))
+            or (self._grid.current is not None)
+        )
+
     def _describe(self) -> None:
-        shelf, found = self._loaded.collection, self._found
+        self.sync_keys()
+        shelf, matches = self._loaded.collection, self._found
         tables = counted(len(shelf.tables), "table")
         facts = [f"{tables}, {counted(len(shelf), 'entry', 'entries')}"]
         if self._loaded.left_out:
             facts.append(f"{counted(self._loaded.left_out, 'table')} not read")
-        self.show_title("Entries", facts)
+        self.show_title(facts)
         if self._reading:
             text = "reading the tables …"
         elif not shelf.tables:
             text = _NOTHING
-        elif not self._finding and not found:
+        elif not self._finding and not matches:
             text = _NONE
         elif self._words:
-            text = counted(found, "entry has", "entries have") + f" {plain(self._words)}"
+            text = counted(matches, "entry has", "entries have") + f" {plain(self._words)}"
             text += " so far" if self._finding else ""
         else:
-            text = counted(found, "entry", "entries")
+            text = counted(matches, "entry", "entries")
         checked = f"{self._lint} " if shelf.tables else ""
         self.query_one("#about", OneLine).put(((f" {text}", "head"),), ((checked, "head"),))
         self.query_one("#entry", EntryDetail).show(self._grid.current)
@@ -402,13 +409,11 @@ class EntriesScreen(BaseScreen):
             self.app.pop_screen()
 
     def action_copy(self) -> None:
-        current = self.require(self._grid.current, "entry")
-        if current is not None:
+        if (current := self.require(self._grid.current, "entry")) is not None:
             self.program.copy(current.path_line, "the place")
 
     def action_copy_command(self) -> None:
-        current = self.require(self._grid.current, "entry")
-        if current is not None:
+        if (current := self.require(self._grid.current, "entry")) is not None:
             values = values_in_words(current.table, current.entry)
             words = ("rocm-tui", "pin", current.path_line, values)
             self.program.copy(shlex.join(words), "the command, for the solution that you want")
@@ -434,7 +439,7 @@ def _looked(paths: Sequence[str], loaded: LoadedTables) -> tuple[bool, float]:
 
 
 def _lint_text(checked: Checked, stale: int) -> str:
-    """Summarize the findings of `lint`; `stale` tables were written since."""
+    """Summarize the findings of `lint`; `stale` tables have been written since."""
     device = f" for {checked.device}" if checked.device else ""
     text = f"lint{device}: {counts_text(checked.marks.levels())}"
     if stale:

@@ -1,8 +1,7 @@
-"""History: every time the problem under the cursor was tuned, measured or pinned, over the days."""
+"""History: every time the problem under the cursor was tuned, measured or pinned, by day."""
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from typing import ClassVar
 
 from textual import on
@@ -12,7 +11,7 @@ from textual.binding import BindingType
 from rocm_tui.actions.sources import HistoryFiles, read_history_files
 from rocm_tui.harmless import plain
 from rocm_tui.render import detail
-from rocm_tui.render.history import HISTORY, Entry, chart, entries, title
+from rocm_tui.render.history import HISTORY, HistoryLine, chart, entries, title
 from rocm_tui.render.table import Line, cells
 from rocm_tui.session.history import History, cache_files, history
 from rocm_tui.session.model import Row
@@ -35,38 +34,36 @@ class Chart(LineView, can_focus=False):
         self._history = history
         self.sync()
 
-    def count(self) -> int:
-        return 0
-
     def heading(self, width: int) -> list[Line]:
         return [] if self._history is None else chart(self._history, width, self.size.height)
 
     def empty(self, width: int) -> list[Line]:
-        known_empty = self._history is not None and not self._head
-        return [(("  No source tells both when and how long.", "dim"),)] if known_empty else []
+        no_points = self._history is not None and not self._head
+        return [(("  No source has both a date and a time.", "dim"),)] if no_points else []
 
 
 class HistoryScreen(BaseScreen):
     """The plot above, the list below; enter goes to the tuning in Watch."""
 
+    PLACE = "History"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#events"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "choose", "history.choose", "the tuning, in Watch", footer="the tuning"),
+        key("enter", "choose", "history.choose", "the tuning, in Watch", footer="in Watch"),
         key("y", "copy", "history.copy", "copy the choice under the cursor", footer="copy"),
-        key("escape,H", "app.pop_screen", "history.back", "back"),
+        key("escape,i", "app.pop_screen", "history.back", "back"),
     ]
 
     def __init__(self, row: Row) -> None:
         super().__init__()
         self._row = row
         self._beside: HistoryFiles | None = None
-        self._entries: list[Entry] = []
+        self._entries: list[HistoryLine] = []
 
     def compose_body(self) -> ComposeResult:
         yield OneLine(id="problem")
         yield Chart()
-        yield Grid(HISTORY, "No source tells of this problem any more.", id="events")
+        yield Grid(HISTORY, "No source lists this problem any more.", id="events")
 
     def on_mount(self) -> None:
         self.query_one("#problem", OneLine).put(detail.title(self._row))
@@ -74,17 +71,17 @@ class HistoryScreen(BaseScreen):
 
     async def _look_beside(self) -> None:
         files = cache_files(self.program.feed.model, self._row)
-        self._beside = await to_thread(read_history_files, self.program.layout, files)
+        self._beside = await self.in_thread(read_history_files, self.program.layout, files)
         if self.is_mounted:
             self.update()
 
     @property
-    def current(self) -> Entry | None:
+    def current(self) -> HistoryLine | None:
         """The event under the cursor."""
         return self.query_one("#events", Grid).pick(self._entries)
 
     def update(self) -> None:
-        """Show what is known now; the latest is on top."""
+        """Show the current state; the latest event is at the top."""
         beside = self._beside
         if beside is None:
             return
@@ -96,17 +93,28 @@ class HistoryScreen(BaseScreen):
         names = [e.number or -at for at, e in enumerate(self._entries)]
         self.query_one("#events", Grid).put(rows, names)
         self.query_one(Chart).put(events)
-        self.show_title("History", [title(events)])
+        self.show_title([title(events)])
+        self.sync_keys()
 
     @on(LineView.Chosen, "#events")
     def action_choose(self) -> None:
-        entry = self.require(self.current, "event")
-        if entry is None:
+        if (entry := self.require(self.current, "event")) is None:
             return
         if entry.event.row is None:
-            self.program.warn("That is no tuning: there is no row of it in Watch.")
+            self.program.warn("That event has no row in Watch: it is no tuning.")
         else:
             back_to_watch(self.app).go_to(entry.event.row)
+
+    def applies(self, action: str) -> bool:
+        """A pin has a choice to copy, but no row in Watch."""
+        entry = self.current
+        if entry is None:
+            return False
+        return action == "copy" or entry.event.row is not None
+
+    @on(LineView.CursorMoved, "#events")
+    def _moved(self) -> None:
+        self.sync_keys()
 
     def action_copy(self) -> None:
         entry = self.current

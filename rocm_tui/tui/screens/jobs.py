@@ -1,10 +1,8 @@
-"""Jobs: what workers do and did, and all that was done from the screen with its command."""
+"""Jobs: the work of the workers, and everything that was done from the screen, as commands."""
 
 from __future__ import annotations
 
 import time
-from asyncio import to_thread
-from textwrap import wrap
 from typing import ClassVar
 
 from textual import on
@@ -18,7 +16,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
 from rocm_tui.render.jobs import left_cell, progress_cell, took
 from rocm_tui.render.pins import moment
-from rocm_tui.render.table import Field, Line, Span, cells
+from rocm_tui.render.table import Field, Line, Span, cells, wrapped
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
@@ -28,25 +26,23 @@ from rocm_tui.tui.widgets.one_line import OneLine
 from rocm_tui.tui.widgets.output import folded_text
 
 _EVERY = 1.0
-"""Seconds between two looks at times and logs, while this screen is open."""
+"""Seconds between two updates of times and logs while this screen is open."""
 _MOST = 4
-"""Lines that what came out may take."""
+"""The maximum lines of a job's result above its log."""
 
-_NOTHING = (
-    "No job yet. In Watch, t tunes again what is under the cursor, m measures it, g tries it."
-)
-_BEGINS = "its worker begins: Python, then torch"
-"""Shown for a running job without any progress yet."""
+_NOTHING = "No job yet. In Watch (1), m measures a tuning, t tunes it again."
+_BEGINS = "its worker starts: Python, then torch"
+"""Shown for a running job that has not reported progress yet."""
 _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
 
 
 def _result(job: Job) -> str:
-    """Return the outcome; for a running job which choice is ahead, or its step."""
+    """Return the outcome; for a running job the leading choice, or its step."""
     progress = job.progress
     if job.over:
         return job.reason or job.outcome
     if job.state == "queued":
-        return f"waits for its device, {plain(job.device)}"
+        return f"waiting for device {plain(job.device)}"
     if progress.best and progress.best_ms is not None:
         return f"{progress.best} {fmt.once(fmt.duration(progress.best_ms))} is ahead"
     return job.step or progress.what or _BEGINS
@@ -72,11 +68,11 @@ JOBS: tuple[Field[Job], ...] = (
         about="tune, measure, verify, trial, improve or prove",
     ),
     Field(
-        "what", "WHAT", 20, 40, text=lambda job: plain(job.title), style="strong",
+        "what", "WHAT", 20, 40, good=30, text=lambda job: plain(job.title), style="strong",
         about="the op, its operands and their type",
     ),
     Field(
-        "device", "DEV", 3, 4, drop=3, text=lambda job: plain(job.device), style="dim",
+        "device", "DEV", 3, 4, drop=4, text=lambda job: plain(job.device), style="dim",
         about="the index of a GPU, or cpu: one job a device runs at once",
     ),
     Field(
@@ -85,31 +81,36 @@ JOBS: tuple[Field[Job], ...] = (
         about="choices compiled or timed, clear verdicts or processes, of all",
     ),
     Field(
-        "left", "LEFT", 8, 10, drop=1, right=True, text=lambda job: left_cell(job, time.time()),
+        "left", "LEFT", 8, 10, drop=3, right=True, text=lambda job: left_cell(job, time.time()),
         about="seconds to go, at the pace so far; ≤ what its budget leaves",
     ),
     Field(
         "time", "TIME", 8, 10, right=True, style="dim",
         text=_took,
-        about="since it began, and what it took",
+        about="time since it began, or the time that it took",
     ),
     Field(
-        "result", "RESULT", 18, 200, drop=4, text=lambda job: plain(_result(job)), style=_style,
-        about="which choice is ahead, what came out, or why nothing did",
+        "result", "RESULT", 18, 200, text=lambda job: plain(_result(job)), style=_style,
+        about="the choice that is ahead, the result, or why there is none",
     ),
 )  # fmt: skip
 """The columns of a job."""
 
 
+_CHANGING = ("state", "progress", "left", "time")
+"""Columns whose text changes each second."""
+
+
 class JobsGrid(Grid):
-    """Each column has its width whatever stands in it: what changes each second must not jump."""
+    """Columns of numbers have a fixed width, so that the table stays still while they change."""
 
     def wants(self) -> dict[str, int]:
-        return {column.key: column.most for column in JOBS}
+        most = {column.key: column.most for column in JOBS if column.key in _CHANGING}
+        return {key: max(want, most.get(key, 0)) for key, want in super().wants().items()}
 
 
 class JobLog(LineView):
-    """Why a job failed or what came out; below it, what its worker wrote to stderr, to its end."""
+    """The result of a job or why it failed; below it, the worker's stderr, followed to its end."""
 
     BINDING_GROUP_TITLE = "Log"
 
@@ -121,10 +122,10 @@ class JobLog(LineView):
         self._fitted: object = None
 
     def put(self, outcome: Span, log: list[str]) -> None:
-        """Show the sentence `told`, and these lines below it; follow their end from there."""
+        """Show the sentence `outcome` above these lines, and follow their end from there."""
         if (outcome, log) == (self._outcome, self._log):
             return
-        at_end = self.top + self.room >= len(self._pieces)  # not scrolled up to read
+        at_end = self.top + self.room >= len(self._pieces)  # nobody has scrolled up to read
         follow = outcome != self._outcome or (at_end and self.cursor >= len(self._pieces) - 1)
         self._outcome, self._log = outcome, log
         self._fit(self.size.width)
@@ -144,7 +145,7 @@ class JobLog(LineView):
             self._fit(width)
             self.cursor, self.top = len(self._pieces) - 1, len(self._pieces)
         text, style = self._outcome
-        parts: list[Line] = [((f" {part}", style),) for part in wrap(text, max(20, width - 3))]
+        parts: list[Line] = [((f" {part}", style),) for part in wrapped(text, width - 3)]
         return [*parts[:_MOST], ()] if parts else []
 
     def count(self) -> int:
@@ -160,22 +161,23 @@ class JobLog(LineView):
 class JobsScreen(BaseScreen):
     """The jobs above, newest first; the log of the one under the cursor below."""
 
+    PLACE = "Jobs"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#jobs"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started",
             footer="cancel"),
         key("tab", "app.focus_next", "jobs.other", "between the jobs and the log", footer="log"),
-        key("y", "copy", "jobs.copy", "copy what became of the job", footer="copy"),
+        key("d", "app.open('done')", "jobs.done",
+            "everything that was done from the screen, pins too", footer="history"),
+        key("y", "copy", "jobs.copy", "copy the result of the job", footer="copy result"),
         key("c", "copy_command", "jobs.command", "copy the command that does the same",
             footer="copy command"),
-        key("d", "app.open('done')", "jobs.done", "all that was done from the screen, pins too",
-            footer="done"),
         key("escape", "back", "jobs.back", "back"),
     ]  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
-        yield JobsGrid(JOBS, _NOTHING, id="jobs")
+        yield JobsGrid(JOBS, _NOTHING, wraps=("result",), id="jobs")
         yield OneLine(id="about")
         yield JobLog()
 
@@ -196,12 +198,14 @@ class JobsScreen(BaseScreen):
         self.query_one("#jobs", Grid).put(rows, [job.id for job in self._jobs])
         running = sum(job.state == "running" for job in self._jobs)
         queued = sum(job.state == "queued" for job in self._jobs)
-        facts = [f"{running} running"] + ([f"{queued} waiting"] if queued else [])
-        self.show_title("Jobs", facts)
+        facts = [f"{running} running"] + ([f"{queued} queued"] if queued else [])
+        self.show_title(facts)
         self._describe()
 
+    @on(LineView.CursorMoved, "#jobs")
     def _describe(self) -> None:
         job = self.current
+        self.sync_keys()
         about, log = self.query_one("#about", OneLine), self.query_one(JobLog)
         if job is None:
             about.put(((" Log", "head"),))
@@ -213,9 +217,12 @@ class JobsScreen(BaseScreen):
         outcome = (job.reason, "bad") if job.reason else (job.outcome, "strong")
         log.put(outcome, self.program.jobs.log(job.id))
 
-    @on(LineView.CursorMoved, "#jobs")
-    def _moved(self) -> None:
-        self._describe()
+    def applies(self, action: str) -> bool:
+        """Only the list of actions needs no job under the cursor."""
+        job = self.current
+        if job is None:
+            return action == "app.open('done')"
+        return not job.over if action == "cancel" else bool(job.command or action != "copy_command")
 
     def action_cancel(self) -> None:
         job = self.require(self.current, "job")
@@ -223,21 +230,19 @@ class JobsScreen(BaseScreen):
             self.program.warn("That job is over.")
 
     def action_copy_command(self) -> None:
-        job = self.require(self.current, "job")
-        if job is not None and job.command:
+        if (job := self.require(self.current, "job")) is not None and job.command:
             self.program.copy(job.command, "the command")
 
     def action_copy(self) -> None:
-        job = self.require(self.current, "job")
-        if job is not None:
+        if (job := self.require(self.current, "job")) is not None:
             text = job.reason or job.outcome or job.title
-            self.program.copy(text, "what became of the job" if job.over else "the job")
+            self.program.copy(text, "the result of the job" if job.over else "the job")
 
 
 DONE: tuple[Field[CommandRecord], ...] = (
     Field(
         "when", "WHEN", 16, 16, text=lambda done: moment(done.when), style="dim",
-        about="when it was done, or its job ended",
+        about="when it was done, or when its job ended",
     ),
     Field(
         "command", "COMMAND", 24, 90, text=lambda done: plain(done.command), style="accent",
@@ -245,7 +250,7 @@ DONE: tuple[Field[CommandRecord], ...] = (
     ),
     Field(
         "outcome", "OUTCOME", 20, 200, drop=1, text=lambda done: plain(done.outcome),
-        style=lambda done: "" if done.ok else "warn", about="what came of it",
+        style=lambda done: "" if done.ok else "warn", about="the result",
     ),
     Field(
         "who", "WHO", 4, 14, drop=2, text=lambda done: plain(done.who), style="dim",
@@ -255,8 +260,9 @@ DONE: tuple[Field[CommandRecord], ...] = (
 
 
 class DoneScreen(BaseScreen):
-    """A list; `y` copies a command."""
+    """The list of actions; `y` copies a command."""
 
+    PLACE = "Done"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#done"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -265,27 +271,34 @@ class DoneScreen(BaseScreen):
     ]
 
     def compose_body(self) -> ComposeResult:
-        yield Grid(DONE, "Nothing was done from a screen of this cache dir yet.", id="done")
+        nothing = "Nothing was done yet from a screen on this cache directory."
+        yield Grid(DONE, nothing, wraps=("command", "outcome"), id="done")
 
     def on_mount(self) -> None:
         self._done: list[CommandRecord] = []
-        self.show_title("Done", [])
+        self.show_title([])
+        self.sync_keys()
         self.run_worker(self._load(), group="done", exclusive=True)
 
     async def _load(self) -> None:
         try:
-            actions = await to_thread(read_commands, self.program.layout)
+            actions = await self.in_thread(read_commands, self.program.layout)
         except (StoreError, OSError) as error:
             self.program.refuse(str(error))
             return
         self._done = list(reversed(actions))
-        for grid in self.query("#done").results(Grid):  # none where this screen was left
-            grid.put([cells(DONE, done) for done in self._done])
+        grid = self.query_one("#done", Grid)
+        grid.put([cells(DONE, done) for done in self._done])
         failed = sum(not done.ok for done in actions)
         facts = [counted(len(actions), "action")]
-        self.show_title("Done", facts + ([f"{failed} with trouble"] if failed else []))
+        self.show_title(facts + ([f"{failed} with trouble"] if failed else []))
+        self.sync_keys()
+
+    def applies(self, action: str) -> bool:
+        """There is a command to copy."""
+        return bool(self._done)
 
     def action_copy(self) -> None:
-        cursor = self.query_one("#done", Grid).cursor
-        if cursor < len(self._done):
-            self.program.copy(self._done[cursor].command, "the command")
+        done = self.require(self.query_one("#done", Grid).pick(self._done), "action")
+        if done is not None:
+            self.program.copy(done.command, "the command")

@@ -1,4 +1,4 @@
-"""Output: all that a program writes to its terminal which a screen started, and its end."""
+"""Output: everything that a program started by a screen writes to its terminal, and its end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rocm_tui.tui.widgets.one_line import OneLine
 from rocm_tui.tui.widgets.output import OutputView, about
 
 _FRAME = 0.15
-"""Least seconds between two paintings of what came: a fast program would fill an SSH line."""
-_TURN = "another program that a screen started: those that run, those that have ended"
+"""The minimum seconds between two paints of new output: a fast program would fill an SSH line."""
+_TURN = "another program that a screen started, running or ended"
 _PRESSED = {
     "SIGINT": ("Interrupt", "It gets a Ctrl-C, as it would in a terminal of its own."),
     "SIGTERM": ("End", "It had its Ctrl-C and still runs. It is asked to end (SIGTERM)."),
@@ -31,18 +31,10 @@ _PRESSED = {
 }
 
 
-_KEYS: tuple[Key, ...] = (
-    ("/", "search", "search"),
-    ("n", "next", "find(1)"),
-    ("x", "interrupt", "press"),
-    ("y", "copy file name", "copy"),
-    ("G", "follow", "follow"),
-)
-
-
 class OutputScreen(BaseScreen):
-    """The program's output; lines around it say how it does, and where all of it is kept."""
+    """The program's output, with its state above and the file of the complete output below."""
 
+    PLACE = "Output"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#lines"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -62,7 +54,7 @@ class OutputScreen(BaseScreen):
         yield OneLine(id="kept")
 
     def on_mount(self) -> None:
-        self._count_programs()
+        self._place = self.program.programs.place()
         shown = self.program.programs.shown
         if shown is not None:
             self.view.follow(shown)
@@ -78,10 +70,12 @@ class OutputScreen(BaseScreen):
             self.program.programs.shown.resize(event.size.width - 3, event.size.height - 3)
 
     @on(OutputView.Updated)
+    @on(LineView.CursorMoved)
     def _describe(self) -> None:
         shown = self.program.programs.shown
         if shown is None:
-            self.show_title("Output", [])
+            self.show_title([])
+            self.show_keys([])
             return
         lines, view = shown.lines, self.view
         count = counted(lines.end, "line")
@@ -92,19 +86,25 @@ class OutputScreen(BaseScreen):
         notice = "" if view.follows else "not following, G goes to the end"
         at, of = self._place
         which = [f"program {at:,} of {of:,}"] if of > 1 else []
-        self.show_title("Output", [*which, count], notice)
+        self.show_title([*which, count], notice)
         self.query_one("#about", OneLine).put(about(shown, self.size.width))
-        label = " The end of it:" if shown.dropped else " All of it:"
-        label = f" Not all of it, {shown.lost}:" if shown.lost else label
+        label = " Last part:" if shown.dropped else " Complete output:"
+        label = f" Incomplete, {shown.lost}:" if shown.lost else label
         path = fmt.shorten(plain(str(shown.log)), max(20, self.size.width - len(label) - 3))
         kept = (label, "warn" if shown.lost else "head"), (f" {path}", "head")
         self.query_one("#kept", OneLine).put(kept)
+        self._describe_keys(shown)
+
+    def _describe_keys(self, shown: Program) -> None:
+        """Name the keys that do something now."""
+        keys: list[Key] = [("/", "search", "search")]
+        keys += [("n", "next", "find(1)")] if self.view.words else []
+        keys += [("x", "interrupt", "press")] if shown.running else []
+        keys += [("[ ]", "other program", "turn(1)")] if self._place[1] > 1 else []
+        keys += [("y", "copy file name", "copy")]
+        self.show_keys([*keys, *([] if self.view.follows else [("G", "follow", "follow")])])
 
     # Keys.
-
-    @on(LineView.CursorMoved)
-    def _moved(self) -> None:
-        self._describe()
 
     async def action_search(self) -> None:
         if not self.query(Input):
@@ -124,7 +124,7 @@ class OutputScreen(BaseScreen):
         self.view.focus()
 
     def action_find(self, step: int) -> None:
-        """Without words there is nothing to go to."""
+        """Without words there is nothing to search for."""
         words = self.view.words
         if words and not self.view.find(words, step):
             self.program.warn("No line that is kept holds that.")
@@ -140,18 +140,13 @@ class OutputScreen(BaseScreen):
             self.app.pop_screen()
 
     def action_turn(self, by: int) -> None:
-        """Show the next program, or the one before."""
+        """Show the next program, or the previous one."""
         shown = self.program.programs.turn(by)
-        self._count_programs()
+        self._place = self.program.programs.place()
         if shown is not None:
             self.view.follow(shown)
             self.view.action_move_to(-1)
         self._describe()
-
-    def _count_programs(self) -> None:
-        self._place = self.program.programs.place()
-        others: list[Key] = [("[ ]", "other program", "turn(1)")] if self._place[1] > 1 else []
-        self.show_keys([*_KEYS[:3], *others, *_KEYS[3:]])
 
     def action_copy(self) -> None:
         if self.program.programs.shown is not None:
@@ -166,7 +161,7 @@ class OutputScreen(BaseScreen):
 
 
 async def interrupt(app: BaseApp, program: Program) -> None:
-    """Ask, then send the program the signal that comes next."""
+    """Ask, then send the program the next signal."""
     verb, words = _PRESSED[program.next_signal.name]
     if await confirm(app, f"{verb} {program.title}?", verb, [words]):
         program.press()

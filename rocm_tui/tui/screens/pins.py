@@ -1,8 +1,7 @@
-"""Pins: every pin with its state, who made it and why, what happened to it; re-apply and undo."""
+"""Pins: every pin with its state, author, reason and history; verify, unpin and undo."""
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -28,25 +27,26 @@ from rocm_tui.tui.widgets.one_line import OneLine
 class PinsScreen(BaseScreen):
     """The pins above, their history below."""
 
+    PLACE = "Pins"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#pins"
     BINDINGS: ClassVar[list[BindingType]] = [
+        key("v", "verify", "pins.verify",
+            "verify the pin in a job: does a compile call its choice?", footer="verify"),
+        key("u", "unpin", "pins.unpin", "unpin the choice; asks first", footer="unpin"),
+        key("z", "undo", "pins.undo", "undo your last pin or unpin; asks first", footer="undo"),
+        key("a", "verify_all", "pins.verify_all", "verify all pins", footer="verify all"),
         key("r", "reapply", "pins.reapply", "apply the pins again", footer="re-apply"),
-        key("v", "verify", "pins.verify", "verify: does a compile call the pinned choice? a job",
-            footer="verify"),
-        key("V", "verify_all", "pins.verify_all", "verify all pins", footer="verify all"),
-        key("u", "unpin", "pins.unpin", "take the pin back; asks", footer="unpin"),
-        key("U", "undo", "pins.undo", "undo your last pin or unpin; asks", footer="undo"),
-        key("y", "copy", "pins.copy", "copy the pinned tuning's id", footer="copy"),
         key("tab", "app.focus_next", "pins.other", "between the pins and their history",
             footer="history"),
+        key("y", "copy", "pins.copy", "copy the pinned tuning's id", footer="copy id"),
         key("escape", "back", "pins.back", "back"),
     ]  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
         yield Grid(
             PIN_COLUMNS,
-            "Nothing is pinned. In Watch, p pins the choice under the cursor.",
+            "Nothing is pinned. In Watch (1), p pins the choice under the cursor.",
             id="pins",
         )
         yield OneLine(id="about")
@@ -73,9 +73,10 @@ class PinsScreen(BaseScreen):
         facts = [f"{counted(len(pins), 'pin')}, {active} active"]
         drifts = self.program.feed.drifts
         facts += [f"{counted(drifts, 'drift')} seen"] if drifts else []
-        self.show_title("Pins", facts, plain(problem.what) if problem else "")
+        self.show_title(facts, plain(problem.what) if problem else "")
         self._describe()
 
+    @on(LineView.CursorMoved, "#pins")
     def _describe(self) -> None:
         status = self.current
         line: Line = ((" History", "head"),)
@@ -84,29 +85,31 @@ class PinsScreen(BaseScreen):
             proof = proof_text(status) or "not verified yet (v)"
             line = ((f" {state_text(status)}: {plain(text)} · {proof}", "head"),)
         self.query_one("#about", OneLine).put(line)
+        self.sync_keys()
 
-    @on(LineView.CursorMoved, "#pins")
-    def _moved(self) -> None:
-        self._describe()
+    def applies(self, action: str) -> bool:
+        """Undo and the history need no pin under the cursor."""
+        if action == "verify_all":
+            return len(self._pins or ()) > 1
+        return action in ("undo", "app.focus_next") or self.current is not None
 
     def tick(self) -> None:
-        """Time has passed: the pins are older."""
+        """Update the ages of the pins."""
         self.update()
 
     async def _load_history(self) -> None:
         try:
-            history = await to_thread(PinStore(self.program.layout).history)
+            history = await self.in_thread(PinStore(self.program.layout).history)
         except (StoreError, OSError) as error:
             self.notify(plain(str(error)), severity="error", markup=False)
             return
         newest_first = sorted(history, key=lambda entry: -entry.when)
-        for grid in self.query("#history").results(Grid):  # none where this screen was left
-            grid.put([cells(HISTORY_COLUMNS, entry) for entry in newest_first])
+        grid = self.query_one("#history", Grid)
+        grid.put([cells(HISTORY_COLUMNS, entry) for entry in newest_first])
 
     def reload(self) -> None:
-        """The history has grown."""
-        if self.is_attached:
-            self.run_worker(self._load_history(), group="history", exclusive=True)
+        """Load the history again, which has grown."""
+        self.run_worker(self._load_history(), group="history", exclusive=True)
 
     def action_reapply(self) -> None:
         self.program.act(pin_actions.reapply, self.reload)

@@ -1,15 +1,11 @@
-"""Report: what all that is watched says together, and how much of the hardware it uses.
-
-Its pages, the line of their names, and the roofline above the table of points.
-"""
+"""Report: a summary of everything that is watched, and how much of the hardware it uses."""
 
 from __future__ import annotations
 
-from asyncio import sleep, to_thread
+from asyncio import sleep
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from textwrap import wrap
 from typing import ClassVar
 
 from textual import on
@@ -25,7 +21,7 @@ from rocm_tui.render import pages as report_cells
 from rocm_tui.render import plot
 from rocm_tui.render.pages import PAGES, Page
 from rocm_tui.render.plot import Axis, Curve, Mark
-from rocm_tui.render.table import Column, Line, Span, filled
+from rocm_tui.render.table import Column, Line, Span, filled, whole, wrapped
 from rocm_tui.report.job import report, scopes
 from rocm_tui.report.roofline import Point, Roofline, rooflines
 from rocm_tui.session.devices import MathKind, NoPeak, Peak, TunedDevice, attainable
@@ -51,7 +47,7 @@ WORDS: dict[MathKind, str] = {
 
 
 class RooflineView(LineView, can_focus=False):
-    """A plot that fills the widget: the roofs of one device, its tunings, and one of them."""
+    """A plot that fills the widget: the roofs of a device, its tunings, and the selected one."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -63,14 +59,11 @@ class RooflineView(LineView, can_focus=False):
         self._roofline, self._point = roofline, point
         self.sync()
 
-    def count(self) -> int:
-        return 0
-
     def heading(self, width: int) -> list[Line]:
         roofline = self._roofline
         if roofline is None:
             return []
-        heads = [filled(about(roofline, self._point), width)]
+        heads = [filled(whole(about(roofline, self._point), width), width)]
         heads += [*doubt(roofline, self._point)]
         room = self.size.height - len(heads) - plot.BESIDES
         if not roofline.points or room < 3:
@@ -79,7 +72,7 @@ class RooflineView(LineView, can_focus=False):
 
 
 def about(roofline: Roofline, point: Point | None) -> Line:
-    """The device, its peaks for the arithmetic in question, and who says so."""
+    """Return the line about the device: its peaks for the arithmetic of the point, their source."""
     line: list[Span] = [(f" {plain(roofline.machine.label)}", "title")]
     if isinstance(roofline.peak, NoPeak):
         return (*line, (f"   no roof: {plain(roofline.peak.reason)}", "head"))
@@ -89,12 +82,12 @@ def about(roofline: Roofline, point: Point | None) -> Line:
     facts = [f"memory {_bandwidth(roofline.peak.gbs)}"]
     if point is not None and point.cache is not None:
         facts.append(_holds(point.cache))
-    source = f" · {' · '.join(facts)} · {plain(roofline.peak.source)}"
-    return (*line, (source, "head"))
+    facts += plain(roofline.peak.source).split(": ", 1)  # a narrow screen keeps the first
+    return (*line, *((f" · {fact}", "head") for fact in facts))
 
 
 def doubt(roofline: Roofline, point: Point | None) -> Iterator[Line]:
-    """Why the point cannot stand above every roof, and what tells."""
+    """Explain why a point above every roof is wrong."""
     if point is None or point.wrong is None or point.share is None:
         return
     over = f" {point.share * 100:.0f} % of the roof cannot be: "
@@ -134,11 +127,7 @@ def _plot(roofline: Roofline, point: Point | None, width: int, height: int) -> l
     marks = [Mark(other.intensity, other.tflops, "•", "dim") for other in roofline.points]
     if point is not None:
         marks = [*_room(y, point), *marks, Mark(point.intensity, point.tflops, "◆", "accent")]
-    left = (
-        f"; {roofline.left_out} left out, whose operations are not known"
-        if roofline.left_out
-        else ""
-    )
+    left = f"; {roofline.left_out} left out: unknown operation count" if roofline.left_out else ""
     return plot.draw(x, y, curves, marks, f"FLOP/s against FLOP/byte{left}", _rate)
 
 
@@ -149,7 +138,7 @@ def _rate(tflops: float) -> str:
 
 
 def _cache_curves(peak: Peak, points: Sequence[Point], kinds: Sequence[MathKind]) -> list[Curve]:
-    """The roofs of the caches that give a point its roof."""
+    """Return the roofs of the caches that bound a point."""
     used = dict.fromkeys(point.cache for point in points if point.cache and point.cache.gbs)
     return [
         Curve(partial(attainable, peak, kinds[0], cache=cache), "rail") for cache in used if kinds
@@ -165,17 +154,18 @@ def _room(y: Axis, point: Point) -> list[Mark]:
 
 
 def _kinds(points: Sequence[Point], point: Point | None) -> list[MathKind]:
-    """The kinds of arithmetic of the points, that of the highlighted one first."""
+    """Return the kinds of arithmetic of the points, that of the chosen point first."""
     first = [point.kind] if point else []
     return list(dict.fromkeys([*first, *(other.kind for other in points)]))
 
 
 class ReportPage(Grid):
-    """A table below sentences; columns without content are left out."""
+    """A table and, in the lines below its rows, the sentences about it."""
 
     def __init__(self, columns: Sequence[Column], *, id: str) -> None:
         super().__init__(columns, "", id=id)
         self._page: Page | None = None
+        self._sentences: list[Line] = []
 
     def show(self, page: Page) -> None:
         self._page = page
@@ -183,33 +173,47 @@ class ReportPage(Grid):
 
     @property
     def current(self) -> Row | None:
-        """The tuning that the line under the cursor is about."""
+        """The tuning of the line under the cursor."""
         return self.pick(self._page.rows) if self._page else None
-
-    def wants(self) -> dict[str, int]:
-        return {key: want for key, want in super().wants().items() if want}
 
     def heading(self, width: int) -> list[Line]:
         if self._page is None:
             return []
-        sentences: list[Line] = []
-        for text, style in self._page.sentences:
-            sentences += [((f" {part}", style),) for part in wrap(text, width - 2)]
-        above: list[Line] = [(), *sentences, ()] if sentences else []
-        return [*above, *super().heading(width)] if self._page.cells else above
+        sentences = self._page.sentences
+        self._sentences = [()] if self._page.cells and sentences else []
+        for text, style in sentences:
+            self._sentences += [((part, style),) for part in wrapped(text, width - 3)]
+        return super().heading(width)
+
+    def count(self) -> int:
+        return super().count() + len(self._sentences)
+
+    def line(self, index: int, width: int) -> Line:
+        rows = super().count()
+        return super().line(index, width) if index < rows else self._sentences[index - rows]
+
+    @property
+    def hides_sentences(self) -> bool:
+        """Whether some of the sentences are below what is seen."""
+        return bool(self._sentences) and self.top + self.room < self.count()
+
+    def on_resize(self) -> None:
+        """Let the screen name the keys again: the sentences may be in view now, or no longer."""
+        super().on_resize()
+        self.post_message(self.CursorMoved(self))
 
     def empty(self, width: int) -> list[Line]:
         return [(), (("  Reading…", "dim"),)] if self._page is None else []
 
 
 _HEAD, _LEAST = 1, 6
-"""Lines above the points, and of the table at least; the plot has what it leaves."""
+"""Lines above the points, and the minimum lines of the table; the plot has the rest."""
 _EVERY = 1.0
-"""Seconds between two reports while tunings keep coming."""
+"""Seconds between two reports while tunings keep arriving."""
 
 
 _About = tuple[str, str]
-"""The kind and the name of what a report is about."""
+"""The kind and the name of a report's subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,7 @@ class _Contents:
 
 
 def scope_facts(at: _About, every: Sequence[_About]) -> list[str]:
-    """`session 2 of 3` where a report is about one; else how many there are of each kind."""
+    """Return `session 2 of 3` for the report of one session; else the count of each kind."""
     kinds = {"system": "machine", "session": "session"}
     if at[0] in kinds:
         alike = [scope for scope in every if scope[0] == at[0]]
@@ -242,26 +246,24 @@ def _look(whole: TuningSet, about: _About, measured: Mapping[TunedDevice, Peak])
     return _Contents(pages, tuple(points), len(part.rows), every)
 
 
-_SCOPES = "the report of the next or the last machine or session, or of all"
-
-
-def _too_low(roofline: Roofline, point: Point) -> bool:
-    return point.wrong == "peak" and isinstance(roofline.peak, Peak) and roofline.peak.measured
+_SCOPES = "the report of another machine or session, or of all"
 
 
 class ReportScreen(BaseScreen):
-    """A page for each question; the report is made off the event loop, and anew with the model."""
+    """A page for each question; the report is computed outside of the event loop, again whenever
+    the model changes."""
 
+    PLACE = "Report"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#saved"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            key(str(at), f"page('{name}')", f"report.{name}", f"the page: {name}")
+            key(f"alt+{at}", f"page('{name}')", f"report.{name}", f"open the page {name}")
             for at, name in enumerate(PAGES, start=1)
         ),
         key("tab,l,right", "turn(1)", "report.next", "the next page"),
         key("shift+tab,h,left", "turn(-1)", "report.before", "the page before"),
-        key("m", "measure", "report.measure", "measure a roof that is not known"),
+        key("m", "measure", "report.measure", "measure a missing roof"),
         key("right_square_bracket", "scope(1)", "report.scope", _SCOPES),
         key("left_square_bracket", "scope(-1)", "report.scope_before", _SCOPES),
         key("y", "copy", "report.copy", "copy the tuning's id"),
@@ -269,7 +271,7 @@ class ReportScreen(BaseScreen):
     ]  # fmt: skip
 
     def __init__(self, name: str = "", ids: Sequence[str] = ()) -> None:
-        """Report on these sessions, called `name`; without any, on all that is watched."""
+        """Report on these sessions, called `name`; without any, on everything that is watched."""
         super().__init__()
         self._called, self._ids = name, frozenset(ids)
         self._scope: _About = ("all", "")
@@ -294,7 +296,7 @@ class ReportScreen(BaseScreen):
         return self.query_one(f"#{name}", ReportPage)
 
     def update(self) -> None:
-        """The model has changed."""
+        """Compute the report again after the model has changed."""
         if self._busy:
             self._stale = True
         else:
@@ -306,9 +308,7 @@ class ReportScreen(BaseScreen):
             self._stale = False
             part, measured = self._part, dict(self.program.peaks)
             frozen = TuningSet("", part.rows, dict(part.sessions), took=part.took)
-            contents = await to_thread(_look, frozen, self._scope, measured)
-            if not self.is_attached:  # closed in the meantime: its pages are gone
-                break
+            contents = await self.in_thread(_look, frozen, self._scope, measured)
             self._show(contents)
             if not self._stale:
                 break
@@ -328,22 +328,27 @@ class ReportScreen(BaseScreen):
             self._counts[name] = page.count
         self._describe()
 
+    @on(LineView.CursorMoved)
     def _describe(self) -> None:
         kind, name = self._scope
         about = f"{'session ' * (kind == 'session')}{plain(name, 60)}" if name else ""
         about = about or (f"session {plain(self._called)}" if self._called else "")
         facts = [counted(self._count, "tuning")]
         facts += scope_facts(self._scope, self._scopes)
-        self.show_title("Report", facts, about)
+        self.show_title(facts, about)
         pages: list[Key] = [
-            (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")
-            for at, name in enumerate(PAGES, start=1)
+            ("", f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")
+            for name in PAGES
         ]
         self.query_one("#pages", PageBar).open(f"page('{self._page}')", pages)
-        keys: list[Key] = [("tab", "next page", "turn(1)"), ("enter", "in Watch", "open")]
-        keys += [("[ ]", "machine, session", "scope(1)")] if len(self._scopes) > 1 else []
+        page = self.page(self._page)
+        keys: list[Key] = [("tab", "next page", "turn(1)")]
         keys += [("m", "measure the roof", "measure")] if self._unmeasured else []
-        self.show_keys([*keys, ("y", "copy id", "copy")])
+        keys += [("enter", "show in Watch", "open")] if page.current is not None else []
+        keys += [("[ ]", "by session", "scope(1)")] if len(self._scopes) > 1 else []
+        keys += [("G", "summary", "summary")] if page.hides_sentences else []
+        keys += [("y", "copy id", "copy")] if page.current is not None else []
+        self.show_keys(keys)
         self._plot()
 
     def _plot(self) -> None:
@@ -362,15 +367,14 @@ class ReportScreen(BaseScreen):
 
     @property
     def _unmeasured(self) -> TunedDevice | None:
-        """The device of the open page whose roof is not known, or was measured too low, if any
-        source names it."""
-        shown = self._current if self._page == "roofline" else None
-        unknown = shown is not None and (isinstance(shown[0].peak, NoPeak) or _too_low(*shown))
-        return shown[0].machine if shown and unknown and shown[0].machine.name else None
-
-    @on(LineView.CursorMoved, "#roofline")
-    def _moved(self) -> None:
-        self._describe()
+        """The device of the open page if its roof is unknown, or was measured too low, and it has a
+        name."""
+        if self._page != "roofline" or self._current is None:
+            return None
+        roofline, point = self._current
+        peak, machine = roofline.peak, roofline.machine
+        unknown = isinstance(peak, NoPeak) or (peak.measured and point.wrong == "peak")
+        return machine if unknown and machine.name else None
 
     # Keys.
 
@@ -382,6 +386,10 @@ class ReportScreen(BaseScreen):
         self.set_focus(self.page(name))
         self._describe()
 
+    def action_summary(self) -> None:
+        """Go to the sentences below the table."""
+        self.page(self._page).action_move_to(-1)
+
     def action_turn(self, by: int) -> None:
         names = list(PAGES)
         self.action_page(names[(names.index(self._page) + by) % len(names)])
@@ -389,12 +397,11 @@ class ReportScreen(BaseScreen):
     @on(LineView.Chosen)
     def action_open(self) -> None:
         """Go to the tuning in Watch."""
-        row = self.require(self.page(self._page).current, "tuning")
-        if row is not None:
+        if (row := self.require(self.page(self._page).current, "tuning")) is not None:
             back_to_watch(self.app).go_to(row)
 
     def action_scope(self, by: int) -> None:
-        """The report of another machine or session, or of all."""
+        """Report on the next machine or session, or on all."""
         if len(self._scopes) < 2:
             self.program.warn("There is one machine and one session: the report is about all.")
             return
@@ -404,8 +411,7 @@ class ReportScreen(BaseScreen):
         self.update()
 
     def action_copy(self) -> None:
-        row = self.require(self.page(self._page).current, "tuning")
-        if row is not None:
+        if (row := self.require(self.page(self._page).current, "tuning")) is not None:
             self.program.copy(row.id, "the tuning's id, for show, pin and verify")
 
     def action_measure(self) -> None:
@@ -413,8 +419,8 @@ class ReportScreen(BaseScreen):
         if machine is not None:
             self.program.act(job_actions.measure_peak, machine)
         elif self._page != "roofline":
-            self.program.warn("m measures a roof; rooflines are the last page.")
+            self.program.warn("m measures a roof; rooflines are on the last page.")
         elif self._current is None:
             self.program.warn("No tuning is under the cursor.")
         else:
-            self.program.warn("The roof of this device is known.")
+            self.program.warn("The roof of this device has been measured or published.")

@@ -1,11 +1,9 @@
-"""Sessions: the processes that tuned or do so now, what each does, and two of them compared."""
+"""Sessions: the processes that tuned or are tuning, what each does, and a comparison of two."""
 
 from __future__ import annotations
 
 import time
-from asyncio import to_thread
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import ClassVar
 
 from textual import on
@@ -14,28 +12,35 @@ from textual.binding import BindingType
 
 from backend.counted import counted
 from rocm_tui.compare.comparison import compare, of_sessions
-from rocm_tui.compare.types import Comparison, Pair, TuningSet
+from rocm_tui.compare.types import TuningSet
 from rocm_tui.harmless import plain
 from rocm_tui.render.compare import PAIRS, pairs_shown, summary
-from rocm_tui.render.sessions import SESSIONS, command_text, ended_text, moment, words_text
-from rocm_tui.render.table import Cells, Line, cells
+from rocm_tui.render.pages import Page
+from rocm_tui.render.sessions import SESSIONS, ended_text, moment, words_text
+from rocm_tui.render.table import Cells, cells
 from rocm_tui.report.sessions import SessionRow, session_rows
 from rocm_tui.session.model import Row
 from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.report import ReportPage
 from rocm_tui.tui.screens.watch import back_to_watch
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 
 _MARK = "✓ "
+_PAIRS = PAIRS[1:]
+"""What the screen shows of them: `enter` opens the tuning, so the id is left out."""
 Named = tuple[str, Sequence[str]]
 """The name of a session or run, and the ids of its processes."""
 
+WHY_NONE = "A graph that Inductor loads from its cache tunes nothing again."
+
 
 class SessionsScreen(BaseScreen):
-    """The latest first; the processes of one run stand together."""
+    """The latest first; the processes of one run are together."""
 
+    PLACE = "Sessions"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#sessions"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -43,9 +48,10 @@ class SessionsScreen(BaseScreen):
         key("space", "mark", "sessions.mark", "mark the session, to compare it", footer="mark"),
         key("c", "compare", "sessions.compare",
             "compare two that are marked, or the marked one with this", footer="compare"),
-        key("e", "report", "sessions.report", "the report of this session alone", footer="report"),
-        key("O", "output", "sessions.output", "the output of its program, if a screen started it",
-            footer="output"),
+        key("e", "report", "sessions.report", "the report of this session alone",
+            footer="its report"),
+        key("o", "output", "sessions.output", "the output of its program, if a screen started it",
+            footer="its output"),
         key("y", "copy", "sessions.copy", "copy the session's id", footer="copy id"),
         key("escape", "app.pop_screen", "sessions.back", "back"),
     ]  # fmt: skip
@@ -56,7 +62,7 @@ class SessionsScreen(BaseScreen):
         self._marked: list[str] = []
 
     def compose_body(self) -> ComposeResult:
-        nothing = "No session yet: `rocm-tui run -- CMD` records one. Plain logs tell of none."
+        nothing = "No session yet: `rocm-tui run -- CMD` records one; plain logs name none."
         yield Grid(SESSIONS, nothing, id="sessions")
         yield OneLine(id="about")
 
@@ -90,7 +96,7 @@ class SessionsScreen(BaseScreen):
     def tick(self) -> None:
         """Time has passed."""
         if any(row.activity.state == "waiting" for row in self._rows):
-            self._paint()  # they say how long
+            self._paint()  # they state durations
         self._describe()
 
     def _cells(self, row: SessionRow) -> Cells:
@@ -100,24 +106,33 @@ class SessionsScreen(BaseScreen):
         text, _ = line["name"]
         return {**line, "name": (f"{_MARK}{text}", "accent")}
 
+    @on(LineView.CursorMoved)
     def _describe(self) -> None:
         rows = self._rows
         live = sum(row.activity.lives for row in rows)
         facts = [counted(len(rows), "session")]
         facts += [f"{live} alive"] if live else []
         facts += [f"{len(self._marked)} marked"] if self._marked else []
-        self.show_title("Sessions", facts)
+        self.show_title(facts)
         row, text = self.current, " Sessions"
         if row is not None:
-            text = f" {ended_text(row, time.time())} · {command_text(row)}"
+            text = f" {ended_text(row, time.time())} · {words_text(row.session.argv)}"
         self.query_one("#about", OneLine).put(((text, "head"),))
+        self.sync_keys()
 
-    @on(LineView.CursorMoved)
-    def _moved(self) -> None:
-        self._describe()
+    def applies(self, action: str) -> bool:
+        """Comparing needs two sessions; an output needs a program started by a screen."""
+        row = self.current
+        if row is None:
+            return False
+        if action == "compare":
+            return len(self._marked) == 2 or (
+                len(self._marked) == 1 and row.session.id not in self._marked
+            )
+        return self.program.programs.any_known if action == "output" else True
 
     def _ids(self, row: SessionRow) -> list[str]:
-        """Return its session id; for the row of a whole run the ids of all its processes."""
+        """Return the session's id; for the row of a whole run the ids of all its processes."""
         run = row.process.run
         if row.member or not run:
             return [row.session.id]
@@ -127,16 +142,17 @@ class SessionsScreen(BaseScreen):
 
     @on(LineView.Chosen)
     def action_open(self) -> None:
-        """Show its rows alone in Watch."""
-        row = self.require(self.current, "session")
-        if row is not None:
-            whole = len(self._ids(row)) > 1
-            name = row.process.run if whole else row.name
+        """Show only its rows in Watch."""
+        if (row := self.require(self.current, "session")) is not None:
+            ids = self._ids(row)
+            if not of_sessions(row.name, ids, self.program.feed.model).rows:
+                self.program.warn(f"{plain(row.name)} recorded no tuning. {WHY_NONE}")
+                return
+            name = row.process.run if len(ids) > 1 else row.name
             back_to_watch(self.app).filter_by(f"session:{name}")
 
     def action_mark(self) -> None:
-        row = self.require(self.current, "session")
-        if row is None:
+        if (row := self.require(self.current, "session")) is None:
             return
         id_ = row.session.id
         if id_ in self._marked:
@@ -147,7 +163,7 @@ class SessionsScreen(BaseScreen):
         self.update()
 
     def action_compare(self) -> None:
-        """The earlier of the two is A."""
+        """Compare the two; the earlier one is A."""
         marked = [row for row in self._rows if row.session.id in self._marked]
         here = self.current
         if len(marked) == 1 and here is not None and here not in marked:
@@ -160,13 +176,11 @@ class SessionsScreen(BaseScreen):
         self.app.push_screen(SessionComparisonScreen(*named))
 
     def action_report(self) -> None:
-        row = self.require(self.current, "session")
-        if row is not None:
+        if (row := self.require(self.current, "session")) is not None:
             self.program.open_screen("report", row.name, self._ids(row))
 
     def action_output(self) -> None:
-        row = self.require(self.current, "session")
-        if row is None:
+        if (row := self.require(self.current, "session")) is None:
             return
         if self.program.programs.choose(row.process.run or row.session.id):
             self.program.open_screen("output")
@@ -174,43 +188,15 @@ class SessionsScreen(BaseScreen):
             self.program.warn("Its output is not kept: `rocm-tui watch -- CMD` keeps a program's.")
 
     def action_copy(self) -> None:
-        row = self.require(self.current, "session")
-        if row is not None:
+        if (row := self.require(self.current, "session")) is not None:
             self.program.copy(plain(row.name), "the session's id, for compare, ls and session:")
 
 
-class PairsTable(Grid):
-    """The pairs below what can be said of all of them."""
-
-    def __init__(self) -> None:
-        super().__init__(PAIRS, "", id="pairs")
-        self._names: list[str] = []
-        self._sentences: list[str] = ["Comparing…"]
-        self.pairs: list[Pair] = []
-
-    def head(self, names: list[str]) -> None:
-        """Set the lines that describe A and B."""
-        self._names = names
-        self.sync()
-
-    def show(self, comparison: Comparison) -> None:
-        self._sentences = summary(comparison)
-        self.pairs = pairs_shown(comparison)
-        self.put([cells(PAIRS, pair) for pair in self.pairs])
-
-    def heading(self, width: int) -> list[Line]:
-        lines: list[Line] = [(), *((("  " + name, "strong"),) for name in self._names), ()]
-        for text in self._sentences:
-            lines += [((f"  {part}", ""),) for part in wrap(text, width - 2)]
-        return [*lines, (), *(super().heading(width) if self.pairs else ())]
-
-    def empty(self, width: int) -> list[Line]:
-        return []
-
-
 class SessionComparisonScreen(BaseScreen):
-    """The problems that became slower from session A to B; compared once, off the event loop."""
+    """The problems that became slower from session A to B; compared once, outside of the event
+    loop."""
 
+    PLACE = "Two sessions"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#pairs"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -225,13 +211,11 @@ class SessionComparisonScreen(BaseScreen):
         self._a, self._b = a, b
 
     def compose_body(self) -> ComposeResult:
-        yield PairsTable()
+        yield ReportPage(_PAIRS, id="pairs")
 
     def on_mount(self) -> None:
-        self.show_title("Compare", [f"A {plain(self._a[0])} · B {plain(self._b[0])}"])
+        self.show_title([f"A {plain(self._a[0])} · B {plain(self._b[0])}"])
         model = self.program.feed.model
-        sides = [(self._a, "A"), (self._b, "B")]
-        self.query_one(PairsTable).head([self._about(label, named) for named, label in sides])
         a, b = (of_sessions(name, set(ids), model) for name, ids in (self._a, self._b))
         self.run_worker(self._compare(a, b))
 
@@ -247,21 +231,39 @@ class SessionComparisonScreen(BaseScreen):
         return f"{label}  {'   '.join(filter(None, facts))}"
 
     async def _compare(self, a: TuningSet, b: TuningSet) -> None:
-        comparison = await to_thread(compare, a, b)
-        for table in self.query(PairsTable):  # none where this screen was left
-            table.show(comparison)
+        comparison = await self.in_thread(compare, a, b)
+        pairs = pairs_shown(comparison)
+        sides = ((self._about(label, named), "strong") for label, named in self._sides)
+        page = Page(
+            (*sides, *((text, "") for text in summary(comparison))),
+            tuple(cells(_PAIRS, pair) for pair in pairs),
+            tuple(pair.b.row for pair in pairs),
+            len(pairs),
+        )
+        self.query_one(ReportPage).show(page)
+        self.sync_keys()
+
+    @property
+    def _sides(self) -> tuple[tuple[str, Named], ...]:
+        return ("A", self._a), ("B", self._b)
 
     @property
     def current(self) -> Row | None:
-        table = self.query_one(PairsTable)
-        pair = table.pick(table.pairs)
-        return pair.b.row if pair is not None else None
+        """The tuning of B that the line under the cursor is about."""
+        return self.query_one(ReportPage).current
+
+    def applies(self, action: str) -> bool:
+        """Watch has a row only for a pair."""
+        return action != "open" or self.current is not None
+
+    @on(LineView.CursorMoved)
+    def _moved(self) -> None:
+        self.sync_keys()
 
     @on(LineView.Chosen)
     def action_open(self) -> None:
         """Go to the tuning in Watch."""
-        row = self.require(self.current, "tuning")
-        if row is not None:
+        if (row := self.require(self.current, "tuning")) is not None:
             back_to_watch(self.app).go_to(row)
 
     def action_copy(self) -> None:

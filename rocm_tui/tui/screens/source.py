@@ -1,10 +1,9 @@
-"""Source: the kernel of a choice as it was generated, what compilers made of it, what it takes."""
+"""Source: the generated kernel of a choice, its compiled forms, and the resources it uses."""
 
 from __future__ import annotations
 
 import re
-from asyncio import to_thread
-from textwrap import wrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -19,7 +18,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Line, Span
+from rocm_tui.render.table import Line, Span, wrapped
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import shorten
@@ -36,7 +35,7 @@ _SIDEWAYS = 16
 
 
 class CodeView(LineView):
-    """The lines of a `Code`; or lines that are given, without numbers."""
+    """The lines of a `Code`; or given lines, without numbers."""
 
     BINDING_GROUP_TITLE = "Text"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -47,26 +46,15 @@ class CodeView(LineView):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._code: Code | None = None
-        self._lines: list[Line] = []
+        self._lines: Sequence[Line] = ()
         self._instead = ""
         self._word = ""
         self._first = 0
         self.matches = 0
-        """Lines with what is searched for."""
+        """The number of lines that contain the searched word."""
 
-    def put(self, code: Code) -> None:
-        """Show this text from its beginning."""
-        self._reset(code, [], "")
-
-    def put_lines(self, lines: list[Line]) -> None:
-        """Show these instead."""
-        self._reset(None, lines, "")
-
-    def say(self, instead: str) -> None:
-        """Show a sentence instead."""
-        self._reset(None, [], instead)
-
-    def _reset(self, code: Code | None, lines: list[Line], instead: str) -> None:
+    def put(self, code: Code | None = None, lines: Sequence[Line] = (), instead: str = "") -> None:
+        """Show this text from its beginning, or these lines, or a sentence."""
         self._code, self._lines, self._instead = code, lines, instead
         self.cursor = self.top = self._first = 0
         self.search(self._word)
@@ -78,13 +66,13 @@ class CodeView(LineView):
         return ["".join(text for text, _ in line) for line in self._lines]
 
     def search(self, word: str) -> None:
-        """Let these letters, small or capital, be the ones that are set off; none for none."""
+        """Highlight these letters, whatever their case; none if empty."""
         self._word = word.lower()
         self.matches = sum(self._word in line.lower() for line in self._texts) if word else 0
         self.repaint()
 
     def find(self, step: int, begin: int | None = None) -> bool:
-        """Go to the next line with what is searched for, round the end; whether there is one."""
+        """Go to the next line with the searched word, wrapping around; False if there is none."""
         texts = self._texts
         at = self.cursor if begin is None else begin - step
         for line in ((at + step * by) % len(texts) for by in range(1, len(texts) + 1)):
@@ -105,7 +93,7 @@ class CodeView(LineView):
         return ((number, "rail"), *scrolled(text, self._first))
 
     def empty(self, width: int) -> list[Line]:
-        parts = wrap(self._instead, max(20, width - 4))
+        parts = wrapped(self._instead, width - 4)
         return [(), *(((f"  {part}", "dim"),) for part in parts)]
 
     def action_sideways(self, way: int) -> None:
@@ -114,7 +102,7 @@ class CodeView(LineView):
 
 
 def marked(line: Line, word: str) -> Line:
-    """The line with each `word`, in small letters, set off."""
+    """Return the line with each `word`, which is in lower case, highlighted."""
     if not word:
         return line
     text = "".join(part for part, _ in line).lower()
@@ -135,7 +123,7 @@ def marked(line: Line, word: str) -> Line:
 
 
 def scrolled(line: Line, by: int) -> Line:
-    """The line without its first cells, where one character takes one."""
+    """Return the line without its first cells, if each character takes one."""
     spans: list[Span] = []
     for text, style in line:
         if by < len(text):
@@ -148,8 +136,9 @@ _RESOURCES = "resources"
 
 
 class SourceScreen(BaseScreen):
-    """A page for each text of the kernel, and one for what else is known of it."""
+    """A page for each text of the kernel, and one for its resources."""
 
+    PLACE = "Source"
     CSS_PATH = "lists.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("tab", "turn(1)", "source.next", "the next page, also by its number"),
@@ -181,11 +170,12 @@ class SourceScreen(BaseScreen):
 
     def on_mount(self) -> None:
         tuning = self._row.tuning
-        facts = [plain(self._choice.label), plain(stats.dtype_of(tuning)), f"id {self._row.id}"]
-        place = f"Source   {plain(tuning.op)} {plain(stats.sizes_text(tuning))}"
-        self.show_title(place, [fact for fact in facts if fact])
+        problem = f"{plain(tuning.op)} {plain(stats.sizes_text(tuning))}"
+        dtype, id = plain(stats.dtype_of(tuning)), f"id {self._row.id}"
+        facts = [problem, plain(self._choice.label), dtype, id]
+        self.show_title([fact for fact in facts if fact])
         self.set_focus(self.view)
-        self.view.say("Reading…")
+        self.view.put(instead="Reading…")
         self._describe()
         self.run_worker(self._read(), group="source", exclusive=True)
 
@@ -200,9 +190,9 @@ class SourceScreen(BaseScreen):
         session = self.program.feed.model.sessions.get(self._row.tuning.session or "")
         args = self._row.tuning, self._choice, session, self.program.layout
         try:
-            self._kernel = await to_thread(_kernel, *args)
+            self._kernel = await self.in_thread(_kernel, *args)
         except RocmTuiError as error:
-            self.view.say(plain(str(error)))
+            self.view.put(instead=plain(str(error)))
             self._about(plain(self._choice.hash or self._choice.label))
             return
         self._open(0)
@@ -216,7 +206,7 @@ class SourceScreen(BaseScreen):
 
     @property
     def _stage(self) -> Stage | None:
-        """The one whose page is open; None on the page of the resources."""
+        """The stage whose page is open; None on the page of the resources."""
         stages = self._kernel.stages if self._kernel else ()
         if not stages or self._page == 1:
             return None
@@ -228,19 +218,19 @@ class SourceScreen(BaseScreen):
         stage, kernel = self._stage, self._kernel
         assert kernel is not None
         if stage is not None:
-            self.view.say("Reading…" if stage.text or stage.path else "Compiling…")
+            self.view.put(instead="Reading…" if stage.text or stage.path else "Compiling…")
             self.run_worker(self._show(stage, kernel.source), group="text", exclusive=True)
             return
         from rocm_tui.render.kernel import facts  # loaded by now, in the thread
 
-        self.view.put_lines(facts(self._row, self._choice, kernel, self.view.size.width))
+        self.view.put(lines=facts(self._row, self._choice, kernel, self.view.size.width))
         self._about(plain(self._choice.hash or self._choice.label))
 
     async def _show(self, stage: Stage, source: Stage) -> None:
         try:
-            code = await to_thread(_code, stage, source)
+            code = await self.in_thread(_code, stage, source)
         except RocmTuiError as error:
-            self.view.say(plain(str(error)))
+            self.view.put(instead=plain(str(error)))
         else:
             self.view.put(code)
         self._describe_place()
@@ -248,17 +238,21 @@ class SourceScreen(BaseScreen):
     def _describe(self) -> None:
         names = self._names
         pages = [(str(n), plain(name), f"page({n - 1})") for n, name in enumerate(names, 1)]
-        self.query_one("#pages", PageBar).open(f"page({self._page})", pages)
-        keys: list[Key] = [("tab", "page", "turn(1)")] if names else []
-        keys += [("/", "search", "search"), ("n", "next", "find(1)"), ("y", "copy path", "copy")]
+        bar = self.query_one("#pages", PageBar)
+        bar.display = bool(names)
+        bar.open(f"page({self._page})", pages)
+        self._describe_keys()
+
+    def _describe_keys(self) -> None:
+        keys: list[Key] = [("tab", "page", "turn(1)")] if self._names else []
+        keys += [("/", "search", "search")] if self.view.count() else []
+        keys += [("n", "next", "find(1)")] if self.view.matches else []
         path = self._stage.path if self._stage else None
-        word = "copy path" if path else "copy hash"
-        keys[-1] = ("y", word, "copy")
-        self.show_keys(keys)
+        self.show_keys([*keys, ("y", "copy path" if path else "copy hash", "copy")])
 
     @on(LineView.CursorMoved)
     def _describe_place(self) -> None:
-        """Below the text: where it lies, and where in it the cursor stands."""
+        """Show below the text its path and the line of the cursor."""
         stage = self._stage
         if stage is None:
             return
@@ -266,6 +260,7 @@ class SourceScreen(BaseScreen):
         self._about(plain(where), plain(stage.about) if stage.path else "")
 
     def _about(self, where: str, more: str = "") -> None:
+        self._describe_keys()
         line = self.query_one("#about", OneLine)
         total = self.view.count()
         place = f"{self.view.cursor + 1}/{total} " if total and self._stage else ""
@@ -296,7 +291,7 @@ class SourceScreen(BaseScreen):
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
-        """Go to the first place from the top of what is seen."""
+        """Go to the first match from the top of the visible part."""
         self.view.search(event.value)
         if event.value and self.view.count():
             self.view.find(1, begin=self.view.top)
@@ -335,7 +330,7 @@ class SourceScreen(BaseScreen):
             self.program.copy(self._choice.typed, f"the choice {self._choice.label}")
 
 
-# In threads, where the templates and jinja2 are loaded, which takes long.
+# In threads, since loading the templates and jinja2 takes long.
 
 
 def _kernel(

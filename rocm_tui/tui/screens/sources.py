@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.events import DescendantFocus
 
 from backend.counted import counted
 from backend.model.session import Fault
@@ -21,17 +19,17 @@ from rocm_tui.tui import tunableop
 from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.keys import footer_keys, key
 from rocm_tui.tui.widgets.grid import Grid
-from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 
 if TYPE_CHECKING:  # types only: it is loaded with the first device
     from rocm_tui.tui.widgets.device_strip import DeviceStrip
 
 _EVERY = 1.0
-"""Seconds between two looks at how far each source has been read, while this screen is open."""
+"""Seconds between two updates of how far each source has been read, while this screen is open."""
 
 _MOST = 1000
-"""Problems that are listed: nobody reads more, and each costs time whenever one comes."""
+"""The maximum number of listed problems: nobody reads more, and each takes time whenever another is
+added."""
 
 _STATE: dict[str, str] = {
     "following": "accent",
@@ -47,7 +45,7 @@ def _lag(status: SourceStatus) -> int:
 
 
 def _lag_text(status: SourceStatus) -> str:
-    """Return the lag; nothing for a file that is not read at all."""
+    """Return the lag; empty for a file that is not read at all."""
     return "" if status.state == "not read" else fmt.size(_lag(status)) if _lag(status) else "none"
 
 
@@ -65,11 +63,11 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
         "unreadable",
     ),
     Field(
-        "format", "FORMAT", 9, 14, text=lambda source: source.format or "unknown",
+        "format", "FORMAT", 9, 14, good=14, text=lambda source: source.format or "unknown",
         about="which log, cache or table it is",
     ),
     Field(
-        "size", "SIZE", 8, 8, drop=2, right=True, style="dim",
+        "size", "SIZE", 8, 8, drop=3, right=True, style="dim",
         text=lambda source: "" if source.format == "folder" else fmt.size(source.size),
         about="bytes of the file",
     ),
@@ -80,24 +78,26 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
         about="bytes that have not been read yet",
     ),
     Field(
-        "problems", "PROBLEMS", 8, 8, drop=1, right=True,
-        text=lambda source: str(source.problems),
-        style=lambda source: "warn" if source.problems else "dim",
-        about="parts of it that could not be used; listed below",
+        "problems", "PROBLEMS", 8, 8, drop=2, right=True,
+        text=lambda source: str(source.problems or ""), style="warn",
+        about="parts of the file that could not be used; listed below",
     ),
     Field(
-        "by", "BY", 7, 7, drop=3, text=lambda source: source.watched_by, style="dim",
-        about="how changes are seen: reported by the system, or by a look now and then",
+        "by", "BY", 7, 7, drop=5, text=lambda source: source.watched_by, style="dim",
+        about="how changes are noticed: reported by the system, or polled",
     ),
-    Field("path", "PATH", 20, 120, text=lambda source: plain(source.path), about="where it is"),
     Field(
-        "words", "SEARCHED", 10, 90, drop=4, text=lambda source: plain(source.words), style="dim",
-        about="of a folder: how much of it, what is left out, and why",
+        "path", "PATH", 20, 120, good=30, text=lambda source: plain(source.path),
+        about="where it is",
+    ),
+    Field(
+        "words", "SEARCHED", 16, 90, drop=1, text=lambda source: plain(source.words), style="dim",
+        about="how much of a folder is read, what is left out, and why",
     ),
 )  # fmt: skip
 """The columns of a source."""
 PROBLEMS: tuple[Field[Trouble], ...] = (
-    Field("where", "WHERE", 16, 60, text=_where, style="dim", about="file and line"),
+    Field("where", "WHERE", 16, 32, text=_where, style="dim", about="file and line"),
     Field(
         "what", "PROBLEM", 30, 200, text=lambda trouble: trouble.what,
         about="what could not be used, and why",
@@ -105,31 +105,26 @@ PROBLEMS: tuple[Field[Trouble], ...] = (
 )  # fmt: skip
 
 
-class SourcesGrid(Grid):
-    """Show the column about folders only where a folder is watched."""
-
-    def wants(self) -> dict[str, int]:
-        wants = super().wants()
-        return wants if wants["words"] else {k: n for k, n in wants.items() if k != "words"}
-
-
 class SourcesScreen(BaseScreen):
     """The sources above, the problems below."""
 
+    PLACE = "Sources"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#sources"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("tab", "app.focus_next", "sources.other", "between the sources and the problems",
             footer="problems"),
         key("y", "copy", "sources.copy", "copy the path or the problem", footer="copy"),
-        key("t", "tune", "sources.tune", "tune what a log says that tuned tables lacked; asks"),
+        key("t", "tune", "sources.tune",
+            "tune the products that a log says tuned tables lack; asks first"),
         key("escape", "back", "sources.back", "back"),
     ]  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
-        yield SourcesGrid(SOURCES, "No file yet.", id="sources")
+        nothing = "No file yet: `rocm-tui watch FILE` reads logs, caches and tables."
+        yield Grid(SOURCES, nothing, wraps=("words",), id="sources")
         yield OneLine(id="about")
-        yield Grid(PROBLEMS, "No problem.", id="problems")
+        yield Grid(PROBLEMS, "No problem.", wraps=("where", "what"), id="problems")
 
     def on_mount(self) -> None:
         self._statuses: list[SourceStatus] = []
@@ -151,7 +146,7 @@ class SourcesScreen(BaseScreen):
         tune = [("t", "tune missed", "tune")] if self.program.missed else []
         self.show_keys([*footer_keys(self.BINDINGS), *tune])
         count = len(self._statuses)
-        self.show_title("Sources", [counted(count, "file")])
+        self.show_title([counted(count, "source")])
         self._describe()
 
     def _device_problems(self) -> list[Fault]:
@@ -174,27 +169,17 @@ class SourcesScreen(BaseScreen):
 
     @property
     def _problem(self) -> Trouble | None:
-        """The problem under the cursor, for a person who is among the problems."""
+        """The problem under the cursor, if the problems have the focus."""
         return self._trouble.pick(self._problems) if self.focused is self._trouble else None
 
-    @on(LineView.CursorMoved)
-    @on(DescendantFocus)
-    def _moved(self) -> None:
-        self._describe()
-
     def _describe(self) -> None:
-        """Show in full what the list cuts; else the number of problems."""
-        count, source = len(self._problems), self._source
+        count = len(self._problems)
         text = f"{counted(count, 'problem')}, newest first" if count else "Problems"
         text += f", {_MOST} shown" if count > _MOST else ""
-        if self._problem is not None:
-            text = self._problem.what
-        elif source is not None and source.words:
-            text = f"{text} · {source.path}: {source.words}"
-        self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
+        self.query_one("#about", OneLine).put(((f" {text}", "head"),))
 
     def action_tune(self) -> None:
-        """The misses of the log under the cursor; those of the only one that has any."""
+        """The misses of the log under the cursor, or of the only log that has any."""
         place = self._problem.problem.source if self._problem else ""
         place = place or (self._source.path if self._source is not None else "")
         missed = self.program.missed

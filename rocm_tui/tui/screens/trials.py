@@ -1,4 +1,4 @@
-"""Trials: the compiled graphs, what was tried in each, and what makes them faster."""
+"""Trials: the compiled graphs, the trials of each, and what makes them faster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.binding import BindingType
 
 from backend.counted import counted
 from backend.errors import StoreError
-from backend.model.graph import Arm, Trial, TrialArm
+from backend.model.graph import Arm, Trial, TrialArm, swaps_of
 from rocm_tui.actions.improve import read_search
 from rocm_tui.actions.trial import text_of
 from rocm_tui.errors import RocmTuiError
@@ -33,13 +33,13 @@ from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 
-_NOTHING = "No compiled graph is known yet. `rocm-tui run --capture -- CMD` records them."
-_UNTRIED = "Nothing was tried in this graph yet: i improves it; g in Watch tries choices."
+_NOTHING = "No compiled graph yet: `rocm-tui run --capture -- CMD` records them."
+_UNTRIED = "Nothing was tried in this graph yet: i improves it; w in Watch tries choices."
 _STYLES = {"faster": "good", "slower": "bad", "unclear": "dim"}
 
 
 def _trials(row: GraphRow) -> int:
-    """Count the trials with two arms or more; a process of `prove` runs one arm alone."""
+    """Count the trials with two arms or more; a process of `prove` runs only one arm."""
     return sum(len(trial.arms) > 1 for trial in row.trials)
 
 
@@ -52,15 +52,16 @@ def _captured(row: GraphRow) -> str:
 GRAPHS: tuple[Field[GraphRow], ...] = (
     Field("id", "GRAPH", 7, 7, text=lambda row: row.id, style="dim", about="the graph's id"),
     Field(
-        "title", "TITLE", 12, 40, text=lambda row: plain(row.graph.title) or row.graph.kind,
-        style="strong", about="where in the program it comes from",
+        "title", "TITLE", 12, 40, good=20, style="strong",
+        text=lambda row: plain(row.graph.title) or row.graph.kind,
+        about="where in the program it comes from",
     ),
     Field(
         "kind", "KIND", 8, 9, drop=4, text=lambda row: row.graph.kind, style="dim",
         about="inference, forward or backward",
     ),
     Field(
-        "tunings", "TUNINGS", 7, 7, drop=3, right=True,
+        "tunings", "TUNINGS", 7, 7, drop=5, right=True,
         text=lambda row: fmt.narrow_count(len(row.tunings)),
         about="whose choices it calls, as far as they are known",
     ),
@@ -102,12 +103,12 @@ class _Tried:
 
     @property
     def more(self) -> Arm:
-        """The swaps that this arm has and the baseline has not."""
+        """What this arm changes and the baseline does not."""
         return tuple(swap for swap in self.arm.swaps if swap not in self.trial.arms[0].swaps)
 
     @property
     def less(self) -> Arm:
-        """The swaps of the baseline for whose tunings this arm has none."""
+        """What the baseline changes and this arm does not."""
         keys = {swap.key for swap in self.arm.swaps}
         return tuple(swap for swap in self.trial.arms[0].swaps if swap.key not in keys)
 
@@ -119,7 +120,7 @@ class _Tried:
 
     @property
     def tunings(self) -> str:
-        return " ".join(swap.key.id for swap in self.more or self.less)
+        return " ".join(swap.key.id for swap in swaps_of(self.more or self.less))
 
 
 TRIALS: tuple[Field[_Tried], ...] = (
@@ -134,11 +135,11 @@ TRIALS: tuple[Field[_Tried], ...] = (
         about="interval of how much longer a pass takes",
     ),
     Field(
-        "choice", "CHOICE", 16, 60, text=lambda tried: tried.label, style="strong",
+        "choice", "CHOICE", 16, 60, good=26, text=lambda tried: tried.label, style="strong",
         about="what was put in place, besides what the baseline of that trial has",
     ),
     Field(
-        "tuning", "TUNING", 7, 31, drop=3, text=lambda tried: tried.tunings, style="dim",
+        "tuning", "TUNING", 7, 31, drop=5, text=lambda tried: tried.tunings, style="dim",
         about="the id of the tuning whose choice that is",
     ),
     Field(
@@ -151,13 +152,13 @@ TRIALS: tuple[Field[_Tried], ...] = (
         about="how many a pass calls",
     ),
     Field(
-        "when", "WHEN", 16, 16, drop=4, text=lambda tried: moment(tried.trial.when), style="dim",
+        "when", "WHEN", 16, 16, drop=6, text=lambda tried: moment(tried.trial.when), style="dim",
         about="when it was tried",
     ),
     Field(
-        "changed", "NEW KERNELS", 12, 80, drop=5,
+        "changed", "NEW KERNELS", 12, 80, drop=7,
         text=lambda tried: plain(tried.arm.failed or ", ".join(tried.arm.added)), style="dim",
-        about="those that a pass calls with it alone; or why it failed",
+        about="kernels that only this arm calls; or why it failed",
     ),
 )  # fmt: skip
 
@@ -165,21 +166,23 @@ TRIALS: tuple[Field[_Tried], ...] = (
 class TrialsScreen(BaseScreen):
     """The graphs above, longest share first; the trials of the one under the cursor below."""
 
+    PLACE = "Trials"
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#graphs"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("i", "improve", "trials.improve", "find choices that make the graph faster; asks",
-            footer="improve"),
-        key("p", "pin", "trials.pin", "pin what was found; asks", footer="pin found"),
-        key("v", "prove", "trials.prove", "prove in stock processes what its pins gain; asks",
-            footer="prove"),
+        key("i", "improve", "trials.improve",
+            "find choices that make the graph faster; asks first", footer="improve"),
+        key("p", "pin", "trials.pin", "pin the choices that `improve` found; asks first",
+            footer="pin"),
+        key("v", "prove", "trials.prove",
+            "prove in stock processes what its pins gain; asks first", footer="prove"),
         key("x", "cancel", "trials.cancel", "cancel the search or the proof of this graph",
             footer="cancel"),
         key("enter", "text", "trials.text", "copy the path of the graph's text",
             footer="copy path"),
         key("tab", "app.focus_next", "trials.other", "between the graphs and their trials",
             footer="trials"),
-        key("y", "copy", "trials.copy", "copy the graph's id", footer="copy"),
+        key("y", "copy", "trials.copy", "copy the graph's id", footer="copy id"),
         key("escape", "back", "trials.back", "back"),
     ]  # fmt: skip
 
@@ -205,21 +208,34 @@ class TrialsScreen(BaseScreen):
         self.query_one("#graphs", Grid).put(rows, [row.id for row in self._rows])
         captured = sum(row.path is not None for row in self._rows)
         count = len(self._rows)
-        self.show_title("Trials", [f"{counted(count, 'graph')}, {captured} captured"])
+        self.show_title([f"{counted(count, 'graph')}, {captured} captured"])
         self._describe()
         self.reload()
 
     def _describe(self) -> None:
         row = self.current
         about = self.query_one("#about", OneLine)
+        self.sync_keys()
         if row is None:
             about.put(((" Trials", "head"),))
-            self._show_trials([], [], "")  # of no graph it can be said that nothing was tried in it
+            self._show_trials([], [], "")  # no graph, so no claim that nothing was tried in it
             return
         about.put(self._about(row))
         tried = [_Tried(trial, arm) for trial in row.trials for arm in trial.arms[1:]]
         names = [f"{arm.trial.when} {arm.arm.swaps}" for arm in tried]
         self._show_trials([cells(TRIALS, arm) for arm in tried], names, _UNTRIED)
+
+    def applies(self, action: str) -> bool:
+        """Every key needs a graph under the cursor."""
+        row = self.current
+        if row is None:
+            return False
+        return {
+            "cancel": self._job(row) is not None,
+            "pin": isinstance(self._searches.get(row.id), Search),
+            "improve": row.path is not None,
+            "text": row.path is not None,
+        }.get(action, True)
 
     def _show_trials(self, rows: list[dict[str, Span]], names: list[str], nothing: str) -> None:
         grid = self.query_one("#trials", Grid)
@@ -245,18 +261,18 @@ class TrialsScreen(BaseScreen):
         return ((f" improve: {gain_text(sure)}", "good"), (f", {pins}", "head"))
 
     def _job(self, row: GraphRow) -> Job | None:
-        """The search or the proof of a graph that is at work or waits."""
+        """The running or waiting search or proof of a graph."""
         mine = (job for job in self.program.unfinished if job.title.startswith(row.id))
         return next((job for job in mine if job.kind in ("improve", "prove")), None)
 
     def reload(self) -> None:
-        """Look at the search of the graph under the cursor."""
-        if self.is_attached and self.current is not None:
+        """Read the search of the graph under the cursor again."""
+        if self.display and self.current is not None:
             self.run_worker(self._load(self.current.id), group="search", exclusive=True)
 
     async def _load(self, graph: str) -> None:
         try:
-            search = await to_thread(read_search, self.program.layout, graph)
+            search = await self.in_thread(read_search, self.program.layout, graph)
         except (RocmTuiError, StoreError) as error:
             self._searches[graph] = plain(str(error))
         else:
@@ -266,6 +282,7 @@ class TrialsScreen(BaseScreen):
         row = self.current
         if row is not None and row.id == graph:
             self.query_one("#about", OneLine).put(self._about(row))
+            self.sync_keys()
 
     @on(LineView.CursorMoved, "#graphs")
     def _moved(self) -> None:
@@ -287,7 +304,7 @@ class TrialsScreen(BaseScreen):
         if isinstance(search, Search):
             self.program.act(graph_actions.pin_found, row, search)
         else:
-            self.program.warn("Nothing was searched for this graph yet; i does.")
+            self.program.warn("This graph has not been searched yet; i searches it.")
 
     def action_cancel(self) -> None:
         if (row := self.require(self.current, "graph")) is None:

@@ -1,4 +1,4 @@
-"""The strip of devices: how busy, full, hot and fast those of this machine are, in a few lines."""
+"""The strip of devices: how busy, full, hot and fast this machine's are, in a few lines."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from rocm_tui.tui.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView
 
 EVERY = 2.0
-"""Seconds between two readings, while it is seen."""
+"""Seconds between two readings while the strip is visible."""
 SELDOM = 5.0
 """Seconds between two readings while nothing changes."""
 _QUIET = 4
-"""Readings in turn that changed nothing, after which it is asked seldom."""
+"""Consecutive unchanged readings after which the strip reads less often."""
 _SOON = 0.3
-"""Seconds after which what was asked for is there, if a driver does not hang."""
+"""Seconds after which a reading has arrived, unless the driver hangs."""
 _MEMORY = "devices"
 _NO_STRIP = "ROCM_TUI_DEVICES"
-"""`0`: no strip until somebody asks for it."""
+"""`0` hides the strip until a person shows it."""
 _CARDS = Path("/sys/class/drm")
 _NVIDIA = Path("/proc/driver/nvidia")
 
 
 class DeviceStrip(LineView, can_focus=False):
-    """Reads in threads of its own while its screen is the one that is seen."""
+    """Read the devices in threads of their own while the screen is the current one."""
 
     DEFAULT_CSS = "DeviceStrip { height: 1; width: 1fr; }"
 
@@ -47,7 +47,7 @@ class DeviceStrip(LineView, can_focus=False):
         self._ask()
 
     def troubles(self) -> list[Fault]:
-        """Why not all is known of some of them."""
+        """Return why some values of some devices are missing."""
         return troubles(self._readers.seen())
 
     def on_unmount(self) -> None:
@@ -59,7 +59,7 @@ class DeviceStrip(LineView, can_focus=False):
         self.set_timer(_SOON, self._take)
 
     def _take(self) -> None:
-        """Show what they have told since; ask less often while that is always the same."""
+        """Show the latest readings; read less often while they stay the same."""
         seen = self._readers.seen()
         before: list[DeviceReading] | list[None] = self._cells or [None] * len(seen)
         now = [settled_reading(reading, old) for reading, old in zip(seen, before, strict=True)]
@@ -82,34 +82,31 @@ class DeviceStrip(LineView, can_focus=False):
     def on_resize(self) -> None:
         self._fit()
 
-    def count(self) -> int:
-        return 0
-
     def heading(self, width: int) -> list[Line]:
         return self._lines()
 
 
 class Devices:
-    """Show and hide the strip on a screen; the last choice is remembered.
+    """Show and hide the strip on a screen; the last choice is remembered for these sources.
 
     The devices are found in a thread."""
 
     def __init__(self, screen: BaseScreen) -> None:
         self._screen = screen
-        self._memory = screen.program.memory
+        self._workspace = screen.program.workspace
         self._looking = False
 
     def begin(self) -> None:
-        """Show it, where it was not put away: the GPUs, and the CPU where it was asked for."""
-        last = self._memory.recall(_MEMORY, "")
+        """Show the strip unless it was hidden: the GPUs, and the CPU where it was shown before."""
+        last = self._workspace.recall(_MEMORY, "")
         wanted = os.environ.get(_NO_STRIP) != "0" and may_have_gpus()
         if last == "on" or (last != "off" and wanted):
             self._find(asked=last == "on")
 
     def toggle(self) -> None:
-        """Put it away, or show it: the CPU where there is no GPU."""
+        """Hide or show the strip: the CPU's if there is no GPU."""
         strips = self._screen.query("#devices")
-        self._memory.remember(_MEMORY, "off" if strips else "on")
+        self._workspace.remember(_MEMORY, "off" if strips else "on")
         if strips:
             strips.remove()
         else:

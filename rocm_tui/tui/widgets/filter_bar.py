@@ -1,4 +1,4 @@
-"""The filter above the table: a line to type in, what may follow, and how much passes."""
+"""The filter above the table: an input line, its completions, and the number of rows that pass."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rocm_tui.tui.widgets.one_line import OneLine
 
 _NAME = re.compile(r"@?([A-Za-z0-9_-]+)")
 _WORD = 22
-"""Cells of an offered word; what it means stands beside it."""
+"""Cells of a completion's word; its meaning is beside it."""
 _FEW, _MANY = 5, 10
-"""Offers shown at once, in a low terminal and in others."""
+"""Completions shown at once, in a low terminal and in others."""
 
 
 def order_in(text: str) -> tuple[str, str, str]:
-    """`op:mm save mine` is a filter, an order and a name; most texts are a filter alone."""
+    """`op:mm save mine` is a filter, an order and a name; most texts are only a filter."""
     *before, word, name = ["", "", *text.rsplit(None, 2)]
     if name in ORDERS and (before[-1] or word):
         return text.removesuffix(name).rstrip(), name, ""
@@ -38,7 +38,7 @@ def order_in(text: str) -> tuple[str, str, str]:
 
 
 class Offers(LineView, can_focus=False):
-    """The completions, in a list above the table that is as high as it needs."""
+    """The completions, in a list above the table that is only as high as it must be."""
 
     DEFAULT_CSS = """
     Offers {
@@ -48,7 +48,7 @@ class Offers(LineView, can_focus=False):
     """
 
     class Taken(Message):
-        """One was clicked."""
+        """A completion was clicked."""
 
         def __init__(self, index: int) -> None:
             super().__init__()
@@ -61,13 +61,13 @@ class Offers(LineView, can_focus=False):
         self._fault = ""
 
     def put(self, offers: Sequence[Suggestion], chosen: int | None) -> None:
-        """Show these; `chosen` is the one that stands in the line."""
+        """Show these completions; `chosen` is the index of the one in the line."""
         self._offers, self.chosen = offers, chosen
         self.cursor = chosen or 0
         self._show()
 
     def complain(self, fault: str) -> None:
-        """Say above them what cannot be read of the filter."""
+        """Show above them which part of the filter is not valid."""
         if fault != self._fault:
             self._fault = fault
             self._show()
@@ -103,7 +103,7 @@ class Offers(LineView, can_focus=False):
 
 
 class _Ghost(Suggester):
-    """The first offer, as dim text behind the cursor."""
+    """The first completion, as dim text behind the cursor."""
 
     def __init__(self, first: Callable[[str], str | None]) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -117,7 +117,7 @@ class FilterBar(Horizontal):
     """A filter, and a banner for as long as it hides something. Hidden without one.
 
     Tab and right take what is offered; down goes through the offers, up through what was typed
-    before; enter keeps the filter, escape clears it. `offers` tells what may follow a text.
+    before; enter keeps the filter, escape clears it. `offers` returns what may follow a text.
     """
 
     DEFAULT_CSS = """
@@ -131,7 +131,7 @@ class FilterBar(Horizontal):
     """
 
     class Changed(Message):
-        """Another filter; `typing` tells that it may be half a one."""
+        """The filter changed; while the person is `typing` it may be incomplete."""
 
         def __init__(self, text: str, *, typing: bool) -> None:
             super().__init__()
@@ -148,7 +148,7 @@ class FilterBar(Horizontal):
             self.text = text
 
     class Closed(Message):
-        """The person is done typing."""
+        """The person has finished typing."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class FilterBar(Horizontal):
         yield OneLine(id="banner")
 
     async def open(self) -> None:
-        """Let the person type."""
+        """Open the line for typing."""
         self.add_class("-open")
         if not self.query(Input):
             entry = Input(
@@ -190,7 +190,7 @@ class FilterBar(Horizontal):
         entry = self.query_one(Input)
         if entry.value != self.text:
             self._write(self.text)
-        self.screen.set_focus(entry)  # now: the next key may be waiting
+        self.screen.set_focus(entry)  # at once: the next key may be waiting
         self._begin(self.text)
 
     def clear(self) -> None:
@@ -199,7 +199,7 @@ class FilterBar(Horizontal):
         self._close()
 
     def take(self, text: str) -> None:
-        """Let this be the filter, as if it had been typed."""
+        """Set this filter, as if it had been typed."""
         self.text = text
         if self.query(Input):
             self._write(text)
@@ -207,7 +207,7 @@ class FilterBar(Horizontal):
         self.post_message(self.Changed(text, typing=False))
 
     def count(self, passed: int, total: int, fault: str = "") -> None:
-        """Say what the filter does, or what cannot be read of it."""
+        """Show how many rows pass the filter, or the part that cannot be parsed."""
         self._list.complain(fault if self.has_class("-open") and not self._offers else "")
         banner = self.query_one("#banner", OneLine)
         opened = self.has_class("-open")
@@ -228,10 +228,10 @@ class FilterBar(Horizontal):
         self._list.put([], None)
         self.post_message(self.Closed())
 
-    # What may follow: the typed text stands at place 0, the offers below, past filters above.
+    # Completions: the typed text is at place 0, completions are below, past filters above.
 
     def _begin(self, typed: str) -> None:
-        """A text was typed: what may follow it is known now."""
+        """A text was typed: its completions are known now."""
         if self._typed != typed or not self._offers:
             self._typed, self._offers = typed, self._ask(typed)
         self._place = 0
@@ -245,7 +245,7 @@ class FilterBar(Horizontal):
         return first if first.startswith(value) and first != value else None
 
     def _catch_up(self, value: str) -> None:
-        """Keys may come in a burst: before it is told that the text changed."""
+        """Handle a key; in a burst of keys it may come before the event of the changed text."""
         if self._place == 0 and value != self._typed:
             self._begin(value)
 
@@ -261,14 +261,14 @@ class FilterBar(Horizontal):
         self._list.put(self._offers if place >= 0 else [], place - 1 if place > 0 else None)
 
     def _write(self, text: str) -> None:
-        """Put a text into the line, which is not typing."""
+        """Put a text into the line without counting as typing."""
         entry = self.query_one(Input)
         self._set = text if entry.value != text else None
         entry.value = text
         entry.cursor_position = len(text)
 
     def take_offer(self, index: int = 0) -> None:
-        """Go on with this offer; with the one that stands in the line already, if one does."""
+        """Take this completion; or the one that is in the line already, if any."""
         entry = self.query_one(Input)
         self._catch_up(entry.value)
         if self._place == 0 and self._offers:
@@ -282,7 +282,7 @@ class FilterBar(Horizontal):
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
         event.stop()
-        value = event.input.value  # keys may come in a burst: what is told may be old
+        value = event.input.value  # keys may come in a burst: the value of the event may be old
         self.text = value.strip()
         self.set_class(bool(self.text), "-active")
         if value == self._set:
@@ -294,7 +294,7 @@ class FilterBar(Horizontal):
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.text = event.input.value.strip()  # in a burst tab may have come in between
+        self.text = event.input.value.strip()  # in a burst, tab may have come in between
         text, order, name = order_in(self.text)
         fault = self._check(text)
         if fault or (order and not name):

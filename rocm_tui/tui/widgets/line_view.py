@@ -34,16 +34,18 @@ _WHEEL = 3
 
 
 class LineView(Widget, can_focus=True):
-    """Fixed heading lines, then lines with a cursor. Subclasses give the lines; see `sync`."""
+    """Fixed heading lines, then lines with a cursor. Subclasses provide the lines; see `sync`."""
 
     ALLOW_SELECT = False
     all_painted: ClassVar[int] = 0
+    GROUND: ClassVar[str] = ""
+    """The style behind text that has none of its own, or no background."""
     DEFAULT_CSS = "LineView { width: 1fr; height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("down,j", "move(1)", "list.down",
             "one line down; a click goes to a line, the wheel scrolls"),
         key("up,k", "move(-1)", "list.up", "one line up"),
-        key("home,g", "move_to(0)", "list.first", "first (newest) line; in Watch, g tries"),
+        key("home,g", "move_to(0)", "list.first", "first (newest) line"),
         key("end,G", "move_to(-1)", "list.last", "last line"),
         key("ctrl+d,pagedown", "page(1)", "list.page_down", "half a page down"),
         key("ctrl+u,pageup", "page(-1)", "list.page_up", "half a page up"),
@@ -52,7 +54,7 @@ class LineView(Widget, can_focus=True):
     ]  # fmt: skip
 
     class CursorMoved(Message):
-        """The cursor stands on another line."""
+        """The cursor has moved to another line."""
 
         def __init__(self, view: LineView) -> None:
             super().__init__()
@@ -63,10 +65,11 @@ class LineView(Widget, can_focus=True):
             return self.view
 
     class Chosen(CursorMoved):
-        """Enter or a double click on the line under the cursor."""
+        """Enter was pressed on the line under the cursor, or it was double-clicked."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        """`painted` counts the cells that `sync` has had repainted; `all_painted` those of all."""
+        """`painted` counts the cells that `sync` has repainted; `all_painted` those of all
+        views."""
         super().__init__(id=id, classes=classes)
         self.cursor = 0
         self.top = 0
@@ -76,45 +79,45 @@ class LineView(Widget, can_focus=True):
         self._shown_at = Size(0, 0)
         self._head: list[Line] = []
 
-    # What a subclass gives.
+    # What a subclass provides.
 
     def count(self) -> int:
-        """Number of lines below the heading."""
-        raise NotImplementedError
+        """Return the number of lines below the heading."""
+        return 0
 
     def line(self, index: int, width: int) -> Line:
-        """Line `index`, as wide as it likes; it is cut or filled to the widget's width."""
+        """Return line `index`, of any width; it is cut or filled to the widget's width."""
         raise NotImplementedError
 
     def heading(self, width: int) -> list[Line]:
-        """Lines that do not scroll; at least one line is left for the others."""
+        """Return lines that do not scroll; at least one line is left for the others."""
         return []
 
     def empty(self, width: int) -> list[Line]:
-        """Return the lines to show when there is none."""
+        """Return the lines to show when there are none."""
         return []
 
     # Painting.
 
     @property
     def room(self) -> int:
-        """Lines visible below the heading."""
+        """The number of lines visible below the heading."""
         return max(1, self.size.height - len(self._head))
 
     def sync(self) -> None:
-        """Bring the terminal up to date after any change, by the cells that differ."""
+        """Update the terminal after any change, only in the cells that differ."""
         if regions := self._changed():
-            self.refresh(*regions)  # once: what it does besides costs more than the regions
+            self.refresh(*regions)  # once: its overhead costs more than the regions
 
     def _changed(self) -> list[Region]:
-        """Take what there is to show now; where it differs from what was shown."""
+        """Compute what to show now; return where it differs from what was shown."""
         before, self._shown_at = self._shown_at, self.size
         width, height = self.size
         if not width or not height:
             return []
         self._head = self.heading(width)[:height]
         self._clamp()
-        if self._in_view and before != self.size:  # another size hides no cursor
+        if self._in_view and before != self.size:  # the cursor stays visible after a resize
             self._reveal()
         self._in_view = self.top <= self.cursor < self.top + self.room
         regions = []
@@ -129,9 +132,10 @@ class LineView(Widget, can_focus=True):
         return regions
 
     def _compute(self, width: int, height: int) -> list[Line]:
-        count, lines = self.count(), list(self._head)
+        count, above = self.count(), self._head
         if not count:
-            lines += self.empty(width)
+            above = [*above, *self.empty(width)]
+        lines = [_fit(line, width) for line in above]
         inner = width - 1
         thumb = self._thumb(count)
         for y in range(len(lines), height):
@@ -139,7 +143,7 @@ class LineView(Widget, can_focus=True):
             if not count or index >= count:
                 lines.append(())
                 continue
-            at = index == self.cursor
+            at = index in self.cursor_lines
             mark: Span = ("▌" if self.has_focus else "▏", "accent") if at else (" ", "")
             rail: Span = ("┃" if y - len(self._head) in thumb else " ", "rail")
             line = _fit((mark, *self.line(index, inner - 1)), inner)
@@ -160,7 +164,7 @@ class LineView(Widget, can_focus=True):
             self._changed()
         line, styles = self._shown.get(y, ()), palette.styles(self.app)
         on_cursor = bool(line) and line[-1] == ("", "cursor")
-        base = styles[""]
+        base = styles[self.GROUND]
         if on_cursor:
             base += styles["cursor" if self.has_focus else "cursor-blurred"]
         segments: list[Segment] = []
@@ -190,10 +194,16 @@ class LineView(Widget, can_focus=True):
 
     def repaint_cursor(self) -> None:
         self.sync()
-        y = len(self._head) + self.cursor - self.top
-        self.refresh(Region(0, y, self.size.width, 1))
+        lines = self.cursor_lines
+        y = len(self._head) + lines.start - self.top
+        self.refresh(Region(0, y, self.size.width, len(lines)))
 
     # The cursor.
+
+    @property
+    def cursor_lines(self) -> range:
+        """The range of lines of the row under the cursor, of which `cursor` is the first."""
+        return range(self.cursor, self.cursor + 1)
 
     def _clamp(self) -> None:
         count, room = self.count(), self.room
@@ -201,10 +211,10 @@ class LineView(Widget, can_focus=True):
         self.top = max(0, min(self.top, count - room))
 
     def _reveal(self) -> None:
-        self.top = max(self.cursor - self.room + 1, min(self.top, self.cursor))
+        self.top = max(self.cursor_lines.stop - self.room, min(self.top, self.cursor))
 
     def move_cursor(self, index: int) -> None:
-        """Put the cursor on line `index` (cut to the lines there are) and scroll to it."""
+        """Put the cursor on line `index`, or the nearest existing one, and scroll to it."""
         before = self.cursor
         self.cursor = index
         self._clamp()
@@ -214,7 +224,7 @@ class LineView(Widget, can_focus=True):
             self.cursor_moved()
 
     def cursor_moved(self) -> None:
-        """Say so."""
+        """Post the message."""
         self.post_message(self.CursorMoved(self))
 
     def action_move(self, by: int) -> None:
@@ -228,11 +238,11 @@ class LineView(Widget, can_focus=True):
 
     def action_choose(self) -> None:
         if not self.count():
-            raise SkipAction  # the screen may have something to say
+            raise SkipAction  # the screen may have a notice about it
         self.post_message(self.Chosen(self))
 
     def choose_heading(self, x: int) -> None:
-        """The last line of the heading was clicked in this cell."""
+        """React to a click in this cell of the heading's last line."""
 
     def on_click(self, event: events.Click) -> None:
         if event.y == len(self._head) - 1:
@@ -255,18 +265,25 @@ class LineView(Widget, can_focus=True):
 
 
 def _same_to_the_eye(text: str, style: Style, last: Style) -> bool:
-    """Whether `text` may go on in the style before it: a change of colour costs 20 bytes."""
+    """Return whether `text` may continue in the style before it: a change of colour costs 20
+    bytes."""
     return style == last or (text.isspace() and style.bgcolor == last.bgcolor)
 
 
 def _fit(line: Line, width: int) -> Line:
-    """Cut or fill a line to exactly `width` cells."""
+    """Cut or fill a line to exactly `width` cells; a line of which text is cut ends with a sign."""
     fitted: list[Span] = []
     left = width
-    for text, style in line:
+    for at, (text, style) in enumerate(line):
         cells = cell_len(text)
         if cells > left:
-            fitted.append((set_cell_size(text, left), style))
+            kept = set_cell_size(text, left)
+            lost = text[len(kept) :] + "".join(text for text, _ in line[at + 1 :])
+            if lost.strip() and fitted and not left:
+                kept, style = fitted.pop()
+            if lost.strip() and kept:
+                kept = set_cell_size(kept, max(0, cell_len(kept) - 1)) + "…"
+            fitted.append((kept, style))
             left = 0
             break
         fitted.append((text, style))
@@ -277,7 +294,7 @@ def _fit(line: Line, width: int) -> Line:
 
 
 def _differing(old: Line, new: Line, width: int) -> tuple[int, int]:
-    """The cells [start, end) outside which two lines look the same."""
+    """Return the cells [start, end) outside of which two lines look the same."""
     if old[-1:] != new[-1:]:
         return 0, width
     start = 0

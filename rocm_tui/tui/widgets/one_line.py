@@ -1,11 +1,11 @@
-"""Single lines at the edges of a screen: where you are, and which keys matter now."""
+"""Single lines at the edges of a screen: the current place, and the keys that matter now."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from textual import events
 
 from rocm_tui.tui.keys import Key
@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # types only, see LineView
 
 
 class OneLine(LineView, can_focus=False):
-    """A line that does not scroll: something at the left, something at the right."""
+    """A line that does not scroll, with a left and a right part."""
 
+    GROUND = "head"
     DEFAULT_CSS = "OneLine { height: 1; width: 1fr; background: $panel; }"
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -26,92 +27,92 @@ class OneLine(LineView, can_focus=False):
         self.right: Line = ()
 
     def put(self, left: Line, right: Line = ()) -> None:
-        """Show these; the right part gives way where there is no room for both."""
+        """Show these; the right part is omitted if there is no room for both."""
         self.left, self.right = left, right
         self.sync()
-
-    def count(self) -> int:
-        return 0
 
     def heading(self, width: int) -> list[Line]:
         taken = sum(cell_len(text) for text, _ in (*self.left, *self.right))
         gap = width - taken
         if gap < 1 or not self.right:
-            return [(*_cut(self.left, width), (" " * width, "head"))]
+            return [(*self.left, (" " * width, "head"))]
         return [(*self.left, (" " * gap, "head"), *self.right)]
 
 
-def _cut(line: Line, width: int) -> Line:
-    """Cut a line to what fits, with a sign where that is not all."""
-    if sum(cell_len(text) for text, _ in line) <= width:
-        return line
-    kept: list[Span] = []
-    room = width - 1
-    for text, style in line:
-        if cell_len(text) > room:
-            return (*kept, (set_cell_size(text, max(0, room)) + "…", style))
-        kept.append((text, style))
-        room -= cell_len(text)
-    return tuple(kept)
+_BRAND_FROM = 100
+"""The minimum cells with room for the program's name beside the places."""
 
 
 class TitleBar(OneLine):
-    """The program, the screen, and facts about it; where room is short the last ones give way."""
+    """The places of the first level with their keys, or the name of another screen, and facts, the
+    most important first; facts without room are left out. A click on a place opens it."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._place = self._notice = ""
+        self._places: Sequence[Key] = ()
         self._facts: Sequence[str] = ()
-        self._place: Line = ()
 
-    def show(self, place: str, facts: Sequence[str], notice: str = "") -> None:
-        left: list[Span] = [(" rocm-tui ", "title"), (f" {place}", "head")]
-        if notice:
-            left.append((f"   {notice}", "title"))
-        self._facts, self._place = facts, tuple(left)
-        self.put(self._place)
+    def show(self, place: str, places: Sequence[Key], facts: Sequence[str], notice: str) -> None:
+        """Show the current place: one of the `places`, or another screen if none is given."""
+        self._place, self._places, self._facts, self._notice = place, places, facts, notice
+        self.sync()
 
     def heading(self, width: int) -> list[Line]:
-        kept = (("   READ-ONLY", "title"),) if getattr(self.app, "read_only", False) else ()
-        self.left = (*self._place, *kept)
-        facts, room = list(self._facts), width - sum(cell_len(text) for text, _ in self.left)
-        while facts and cell_len(" · ".join(facts)) + 2 > room:
-            facts.pop()
+        line: list[Span] = []
+        if not self._places or width >= _BRAND_FROM:
+            line.append((" rocm-tui ", "title"))
+        for letter, name, _ in self._places:
+            here = name == self._place
+            line += [("▌" if here else " ", "title"), (letter, "title")]
+            line.append((f" {name}", "title" if here else "head"))
+        if not self._places:
+            line.append((f" {self._place}", "head"))
+        if self._notice:
+            line.append((f"   {self._notice}", "title"))
+        if getattr(self.app, "read_only", False):
+            line.append(("   READ-ONLY", "title"))
+        facts: list[str] = []
+        room = width - sum(cell_len(text) for text, _ in line) - 3
+        for fact in self._facts:
+            if cell_len(" · ".join((*facts, fact))) <= room:
+                facts.append(fact)
+        self.left = tuple(line)
         self.right = ((" · ".join(facts) + " ", "head"),) if facts else ()
         return super().heading(width)
 
+    async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        event.stop()
+        at = cell_len(" rocm-tui ") if self.size.width >= _BRAND_FROM else 0
+        for letter, name, action in self._places:
+            begin, at = at, at + cell_len(letter) + cell_len(name) + 2
+            if begin <= event.x < at:
+                await self.screen.run_action(action)
+
 
 class KeyBar(OneLine):
-    """The most useful keys; a click on one does what the key does.
-
-    Where not all fit, the last two (help and quit) stay, and of the others the first; those that
-    do nothing now are dim, and give way before them.
-    """
+    """The keys that do something now, the most useful first; a click on one does the same as the
+    key. If not all fit, the last two (back and help) stay, and the first ones of the others."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.keys: tuple[Key, ...] = ()
-        self.idle: frozenset[str] = frozenset()
 
-    def show(self, keys: Sequence[Key], idle: Collection[str] = ()) -> None:
-        """`idle` are the actions that do nothing now."""
-        shown = tuple(keys), frozenset(idle)
-        if shown != (self.keys, self.idle):  # they are given with each row that changes
-            self.keys, self.idle = shown
+    def show(self, keys: Sequence[Key]) -> None:
+        if tuple(keys) != self.keys:  # they are set again with each row that changes
+            self.keys = tuple(keys)
             self.sync()
 
     def heading(self, width: int) -> list[Line]:
         line: list[Span] = []
-        for key, label, action in self._fitting(width):
-            idle = action in self.idle
-            line += [(f" {key}", "idle" if idle else "title")]
-            line += [(f" {label} ", "idle" if idle else "head")]
+        for key, label, _ in self._fitting(width):
+            line += [(f" {key}", "title"), (f" {label} ", "head")]
         return [(*line, (" " * width, "head"))]
 
     def _fitting(self, width: int) -> tuple[Key, ...]:
         first, last = list(self.keys[:-2]), self.keys[-2:]
         while first and sum(map(_width, (*first, *last))) > width:
-            idle = [at for at, key in enumerate(first) if key[2] in self.idle]
-            first.pop(idle[-1] if idle else -1)
+            first.pop()
         return (*first, *last)
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
@@ -125,7 +126,7 @@ class KeyBar(OneLine):
 
 
 class PageBar(KeyBar):
-    """The names of the pages, each with its key and how much it holds; one of them is open."""
+    """The names of the pages, each with its key, if it has one, and its count; one is open."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -140,12 +141,12 @@ class PageBar(KeyBar):
         line: list[Span] = []
         for letter, label, action in self._fitting(width):
             here = action == self._open
-            line += [("▌" if here else " ", "title"), (letter, "title" if here else "head")]
-            line.append((f" {label} ", "title" if here else "head"))
+            name = f"{letter} {label} ".lstrip()
+            line += [("▌" if here else " ", "title"), (name, "title" if here else "head")]
         return [(*line, (" " * width, "head"))]
 
     def _fitting(self, width: int) -> tuple[Key, ...]:
-        """Drop the last pages where not all fit, or the first where the open one is the last."""
+        """Drop the last pages if not all fit, or the first ones if the open page is the last."""
         shown = list(self.keys)
         while len(shown) > 1 and sum(map(_width, shown)) > width:
             shown.pop(0 if shown[-1][2] == self._open else -1)
@@ -153,4 +154,4 @@ class PageBar(KeyBar):
 
 
 def _width(key: Key) -> int:
-    return cell_len(key[0]) + cell_len(key[1]) + 3
+    return cell_len(key[0]) + cell_len(key[1]) + (3 if key[0] else 2)

@@ -1,4 +1,4 @@
-"""The output of a program: its lines, the pane with them at the bottom of Watch, and when that is
+"""The output of a program: its lines, the pane with them at the bottom of Watch, and when it is
 shown."""
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 
 _FRAME = 0.4
-"""Least seconds between two paintings of what came: it is not what is looked at all the time."""
+"""The minimum seconds between two paints of new output, which is not looked at all the time."""
 _CLOCK = 10.0
-"""Seconds between two looks at the minutes."""
+"""Seconds between two updates of the minutes."""
 LEAST = 3
-"""Lines: one of the program, two of its output."""
+"""The minimum lines: one about the program, two of its output."""
 _SHOWN, _LINES = "output", "output lines"
 _TALL = 40
-"""Lines of the screen from which on it is shown until somebody puts it away."""
+"""The minimum lines of the screen for showing it unasked, until somebody hides it."""
 _DEFAULT, _SHORT = 8, 5
-"""Lines that it has at first; on a short screen."""
+"""Its initial lines; on a short screen."""
 _REST = 8
-"""Lines that the others keep."""
+"""The lines that the other panes keep."""
 
 
 class OutputView(LineView):
@@ -47,7 +47,7 @@ class OutputView(LineView):
         """More output is shown, or the program has ended."""
 
     def __init__(self, frame: float, *, id: str) -> None:
-        """`frame` is the least time in seconds between two paintings of what came."""
+        """`frame` is the minimum number of seconds between two paints of new output."""
         super().__init__(id=id)
         self.words = ""
         self._frame = frame
@@ -66,7 +66,8 @@ class OutputView(LineView):
         return self.cursor >= self.count() - 1
 
     def follow(self, source: Program) -> None:
-        """Show what it has written, and from now on what it writes, painted every so often."""
+        """Show the program's output so far, and from now on what it writes, painted at
+        intervals."""
         host = cast(BaseApp, self.app)
         self._hush()
         self._program = source
@@ -77,7 +78,7 @@ class OutputView(LineView):
         self._hush()
 
     def _came(self, source: Program) -> None:
-        """Something was written: it is painted soon, with what else comes until then."""
+        """Something was written: paint it soon, with everything else that arrives until then."""
         if not self._due and self.is_mounted:
             self._due = True
             self.set_timer(self._frame, lambda: self._paint(source))
@@ -93,7 +94,7 @@ class OutputView(LineView):
             self.put(self._program)
 
     def put(self, source: Program) -> None:
-        """Show what it has written by now."""
+        """Show what the program has written by now."""
         follow, width = self.follows, max(20, self.size.width - 3)
         lines = source.lines
         if (source, width) != (self._source, self._width):
@@ -111,14 +112,15 @@ class OutputView(LineView):
         self.sync()
 
     def _drop(self, first: int) -> None:
-        """Forget what is no longer kept; the cursor stays on its line."""
+        """Forget lines that are no longer kept; the cursor stays on its line."""
         gone = bisect_left(self._pieces, first, key=lambda piece: piece[0])
         if gone:
             del self._pieces[:gone]
             self.cursor, self.top = max(0, self.cursor - gone), max(0, self.top - gone)
 
     def find(self, words: str, step: int) -> bool:
-        """Go to the next line (the one before: -1) that holds `words`; False if none does."""
+        """Go to the next line (the previous one: -1) that contains `words`; False if there is
+        none."""
         self.words = words.lower()
         count = self.count()
         for away in range(1, count + 1):
@@ -147,17 +149,17 @@ class OutputView(LineView):
 
     def empty(self, width: int) -> list[Line]:
         if self._program is not None and self._source is None:
-            return []  # it is put as soon as the size is known
+            return []  # it is set as soon as the size is known
         return [(), (("  It has written nothing yet.", "dim"),)] if self._source else []
 
 
 def folded_text(line: str, width: int) -> list[str]:
-    """Cut a line of output in pieces that fit; its blanks say something, so they stay."""
+    """Cut a line of output into pieces that fit; blanks are meaningful there, so they are kept."""
     return [line[at : at + width] for at in range(0, len(line), width)] or [""]
 
 
 def about(program: Program, width: int, *, minutes: bool = False) -> Line:
-    """Describe the program in so many cells; in `minutes`, as a ticking clock costs bytes."""
+    """Describe the program in `width` cells; in `minutes`, since a ticking clock costs bytes."""
     since = fmt.running(program.age)
     if minutes:
         since = f"{program.age // 60:.0f} min" if program.age >= 60 else ""
@@ -166,12 +168,12 @@ def about(program: Program, width: int, *, minutes: bool = False) -> Line:
         sign = "✗" if program.code else "✓"
         state = (f"{sign} {ending(program.code)} after {fmt.seconds(program.age)}", "title")
     lost: Span = (f" · output is lost: {program.lost}" if program.lost else "", "warn")
-    room = max(12, width - 34 - len(lost[0]))
+    room = max(12, width - len(state[0]) - len(lost[0]) - 5)
     return ((f" {fmt.shorten(program.title, room)}  ", "head"), state, lost)
 
 
 class OutputPane(Vertical):
-    """`lines` high, with the line above the output, which follows its end."""
+    """`lines` high, with a line above the output, which follows its end."""
 
     DEFAULT_CSS = "OutputPane { height: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -201,31 +203,31 @@ class OutputPane(Vertical):
         self._describe()
 
     def show(self, program: Program) -> None:
-        """Show that one from now on."""
+        """Show this program from now on."""
         if program is not self._program:
             self._program = program
             self._follow()
             self.view.action_move_to(-1)
 
     def action_turn(self, by: int) -> None:
-        """Show another one of the programs."""
+        """Show the program `by` places further."""
         self.show(cast(BaseApp, self.app).programs.turn(by) or self._program)
 
     def set_lines(self, lines: int) -> None:
-        """Be this high, with the line above the output."""
+        """Set the height, including the line above the output."""
         self.lines = max(LEAST, lines)
         self.styles.height = self.lines
 
     def on_resize(self, event: events.Resize) -> None:
         size = self.screen.size
-        self._program.resize(size.width - 3, size.height - 3)  # as where it has all of the screen
+        self._program.resize(size.width - 3, size.height - 3)  # as on the whole screen
         self._describe()
 
     @on(OutputView.Updated)
     @on(LineView.CursorMoved)
     def _describe(self) -> None:
         at, of = self._place
-        hints = ["G follows"] if not self.view.follows else ["O all of it"]
+        hints = ["G follows"] if not self.view.follows else ["0 full screen"]
         if self.view.has_focus and self.view.follows:
             hints.insert(0, "< > height")
         if of > 1:
@@ -242,29 +244,30 @@ class OutputPane(Vertical):
 
 
 class Dock:
-    """Shows and hides the pane on a screen; the last choice and its height are remembered."""
+    """Shows and hides the pane on a screen; the last choice and the height are remembered."""
 
     def __init__(self, screen: BaseScreen) -> None:
         self._screen = screen
         self._memory = screen.program.memory
+        self._workspace = screen.program.workspace
         self._asked = False
         self.has_program = screen.program.launched is not None
         """Whether there is a program whose output could be shown."""
 
     @property
     def pane(self) -> OutputPane | None:
-        """The pane that is shown; None without one."""
+        """The visible pane, or None."""
         return next(iter(self._screen.query(OutputPane)), None)
 
     def begin(self) -> None:
-        """Show the program of this screen, where it was not put away; look for another's."""
+        """Show this screen's program unless the pane was hidden; look for others' programs."""
         launched = self._screen.program.launched
         if self._asked:
             return
         if launched is None:
             threading.Thread(target=self._look, name="programs", daemon=True).start()
             return
-        last = self._memory.recall(_SHOWN, "")
+        last = self._workspace.recall(_SHOWN, "")
         if last == "on" or (last != "off" and self._screen.size.height >= _TALL):
             self._mount(launched)
 
@@ -279,15 +282,15 @@ class Dock:
         self._screen.update()
 
     def show(self, program: Program) -> None:
-        """Show it, and go there."""
+        """Show the pane, and focus it."""
         self.has_program = self._asked = True
-        self._memory.remember(_SHOWN, "on")
+        self._workspace.remember(_SHOWN, "on")
         pane = self._mount(program)
         pane.call_after_refresh(self._screen.set_focus, pane.view)
 
     def hide(self) -> None:
-        """Put it away."""
-        self._memory.remember(_SHOWN, "off")
+        """Hide the pane."""
+        self._workspace.remember(_SHOWN, "off")
         pane = self.pane
         if pane is not None:
             pane.remove()
@@ -309,7 +312,7 @@ class Dock:
         return min(lines, max(3, self._screen.size.height - _REST))
 
     def resized(self) -> None:
-        """The screen has another height."""
+        """React to another height of the screen."""
         pane = self.pane
         if pane is not None:
             pane.set_lines(self._remembered)
@@ -321,7 +324,7 @@ class Dock:
             pane.show(shown)
 
     def grow(self, by: int) -> None:
-        """Move its upper border; 0 puts it where it was at first."""
+        """Move the upper border; 0 resets it."""
         pane = self.pane
         if pane is not None:
             pane.set_lines(self._fitting(pane.lines + by if by else self._first))

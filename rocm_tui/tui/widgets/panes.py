@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
@@ -28,31 +27,31 @@ from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion, Suggestion, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
 from rocm_tui.tui.base import BaseApp
-from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.filter_bar import FilterBar, Offers, order_in
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread, or with the first filter
-    from rocm_tui.config.memory import Memory
+    from rocm_tui.config.memory import Memory, Workspace
     from rocm_tui.session.kernel_resources import KernelResources
     from rocm_tui.session.query.grammar import Reading
 
 _LEAST = 4
-"""Lines that the choices keep; what is said above them gives way."""
+"""Lines that the choices keep; the lines above them give way."""
 
 
 class Detail(LineView):
-    """A list of choices below a short report. The cursor stands on a choice.
+    """A list of choices, with the cursor on one of them, below a short report.
 
     `marked` holds the names of the choices that a person marked, to compare them.
     """
 
     BINDING_GROUP_TITLE = "Choices"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("trial")]
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, step: Callable[[Row], str], *, id: str | None = None) -> None:
+        """`step` returns the next step for a row."""
         super().__init__(id=id)
+        self._step = step
         self.row: Row | None = None
         self.marked: frozenset[str] = frozenset()
         self._footprints: Mapping[str, Footprint] = choice_lines.NOTHING
@@ -84,17 +83,17 @@ class Detail(LineView):
         self.sync()
 
     def show_footprints(self, footprints: Mapping[str, Footprint]) -> None:
-        """Say what the kernels of this tuning take of their GPU, by choice hash."""
+        """Show which resources of their GPU the kernels of this tuning use, by choice hash."""
         self._footprints = footprints
         self.sync()
 
     def mark(self, names: frozenset[str]) -> None:
-        """Let these choices be the marked ones."""
+        """Mark exactly these choices."""
         self.marked = names
         self.sync()
 
     def mark_current(self) -> None:
-        """Mark the choice under the cursor, or take its mark away, and go to the next one."""
+        """Mark or unmark the choice under the cursor, and go to the next one."""
         if self.current is not None:
             self.mark(self.marked ^ {choice_lines.name_of(self.current)})
             self.move_cursor(self.cursor + 1)
@@ -130,11 +129,12 @@ class Detail(LineView):
         ]
 
     def _report(self, row: Row, room: int) -> list[Line]:
-        """Return the lines above the choices; the least important give way where room is short."""
+        """Return the lines above the choices, without the least important ones if room is short."""
         footprints = self._footprints
         takes = detail_lines.takes(self.current, footprints) if footprints else None
         lines = [
             (0, detail_lines.row_verdict(row)),
+            (-1, ((f" → {self._step(row)}", "accent"),)),
             *((0.5, line) for line in detail_lines.device_lines(row)),
             (1, detail_lines.suspect(row)),
             (1, detail_lines.measured(row.tuning)),
@@ -159,8 +159,8 @@ class Detail(LineView):
         return trial_line(row.share.tried)
 
     def _about_choice(self) -> Line:
-        """The choice under the cursor, in full where the list cuts it; blank without focus. Config
-        of a table of another tuner, which goes by its blocks."""
+        """Return the choice under the cursor in full, since the list cuts it; blank without focus.
+        For a table of another tuner, whose list shows only blocks, the config."""
         choice = self.current
         if choice is not None and choice.description and self.row and self.row.tuning.entry:
             return ((f" {plain(choice.description)}", "dim"),)
@@ -178,7 +178,7 @@ class Detail(LineView):
 
 
 def _same(before: Row, after: Row) -> bool:
-    """Whether two rows are the same tuning; the key changes while a source is written anew."""
+    """Return whether two rows are the same tuning; the key changes while a source is rewritten."""
     if before.tuning.device_index != after.tuning.device_index:
         return False
     ids = {*before.ids} & {*after.ids}
@@ -188,29 +188,29 @@ def _same(before: Row, after: Row) -> bool:
 _PAUSE = 0.15
 """Seconds that the cursor must rest on a tuning before files are read for it."""
 _STEP = 4
-"""Columns that a key moves the border by; lines by one."""
+"""Columns by which a key moves the border; it moves one line."""
 WIDE = 150
-"""Columns from which the choices stand beside the table."""
+"""The minimum columns with the choices beside the table."""
 _BESIDE = 72
-"""Columns that the choices keep where there is room for that."""
+"""Columns that the choices keep if there is enough room."""
 _FEWEST = 36
 _LOWEST = 5
-"""Columns and lines that each of the two keeps, wherever a person puts the border."""
+"""The minimum columns and lines of both panes, wherever a person puts the border."""
 
 
 def columns_of_table(width: int, wanted: int) -> int:
-    """Return the width of the table: what its columns want, if the choices keep their room."""
+    """Return the width of the table: what its columns need, if the choices keep their room."""
     return max(_FEWEST, min(wanted, width - 1 - min(_BESIDE, width * 2 // 5)))
 
 
 def moved(size: int, by: int, whole: int, *, beside: bool) -> int:
-    """The table's size with the border moved, as far as both keep something."""
+    """Return the table's size with the border moved, as far as both panes keep their minimum."""
     least = _FEWEST if beside else _LOWEST
     return max(least, min(size + by, whole - least))
 
 
 def size_of(share: float, whole: int, *, beside: bool) -> int:
-    """The table's part of a whole that a person gave it, in cells."""
+    """Return the table's size, in cells, for a share of the whole that a person chose."""
     return moved(round(share * whole), 0, whole, beside=beside)
 
 
@@ -232,7 +232,10 @@ class Panes(Vertical):
     class Moved(Message):
         """Another tuning is under the cursor, or the same one has changed."""
 
-    def __init__(self, rows: list[Row], cache_root: Path) -> None:
+    def __init__(
+        self, rows: list[Row], cache_root: Path, step: Callable[[Row, Choice | None], str]
+    ) -> None:
+        """`step` returns the next step for a row and the choice, or None, that the keys act on."""
         super().__init__(id="all")
         self._rows = rows
         self._mounted = False
@@ -243,7 +246,7 @@ class Panes(Vertical):
         self._given: tuple[int | None, int | None] = (None, None)
         self._completion: Completion | None = None
         self.table = TuningsTable(self._follow, id="tunings")
-        self.detail = Detail(id="detail")
+        self.detail = Detail(lambda row: step(row, self.chosen), id="detail")
         self.offers = Offers()
         self.filter = FilterBar(
             self._offers, self._past_filters, self._fault, self.offers, id="filter"
@@ -258,11 +261,17 @@ class Panes(Vertical):
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.table)
-        sort = BY_NAME.get(self.memory.recall("sort", "age"))
+        last = self.workspace
+        sort = BY_NAME.get(last.recall("sort", "age"))
         if sort is not None:
-            self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
-        by, fold = self.memory.recall("group", ""), self.memory.recall("fold", True)
-        self.table.arrangement = Arrangement(by if by in GROUPS else "", fold=fold)
+            self.table.sort_by(sort, reverse=last.recall("reverse", False))
+        by, fold, others = (
+            last.recall("group", ""),
+            last.recall("fold", True),
+            last.recall("others", False),
+        )
+        how = Arrangement(by if by in GROUPS else "", fold=fold, others=others)
+        self.table.arrangement = how
         self._mounted = True
         self.show(self._rows)
 
@@ -274,20 +283,20 @@ class Panes(Vertical):
 
     @property
     def _beside(self) -> bool:
-        return self.screen.size.width >= WIDE  # as wide as the panes, and known before them
+        return self.screen.size.width >= WIDE  # as wide as the panes, but known earlier
 
     @property
     def _whole(self) -> int:
-        """Cells that the two share, along the line of both."""
+        """The cells that the two panes share, along the axis of their border."""
         return self.screen.size.width if self._beside else self.query_one("#panes").size.height
 
     @property
     def _share(self) -> str:
-        """The name of what is remembered: the table's part, by layout; 0 where nobody chose."""
+        """The name in memory of the table's share in this layout; 0 if nobody chose one."""
         return "split beside" if self._beside else "split below"
 
     def _place_border(self) -> None:
-        """Put the border where the person had it in this layout, else where the columns want it."""
+        """Put the border where the person had it in this layout, else where the columns need it."""
         share, whole = self.memory.recall(self._share, 0.0), self._whole
         self.set_class(self._beside, "-wide")
         self.set_class(0 < share < 1, "-split")
@@ -295,19 +304,19 @@ class Panes(Vertical):
         if 0 < share < 1:
             size = size_of(share, whole, beside=self._beside)
         elif self._beside:
-            self._wanted = max(self._wanted, self.table.wanted)  # it jumps to and fro for nobody
+            self._wanted = max(self._wanted, self.table.wanted)  # never back: it should not jump
             size = columns_of_table(self.screen.size.width, self._wanted)
         self._give(size)
 
     def _give(self, size: int | None) -> None:
-        """Give the table so many cells; None leaves it to the style sheet."""
+        """Give the table `size` cells; None leaves it to the style sheet."""
         given = (size, None) if self._beside else (None, size)
         if given != self._given:  # setting a style lays out and paints the whole screen
             self._given = given
             self.table.styles.width, self.table.styles.height = given
 
     def move_border(self, by: int) -> None:
-        """Give the table so many steps more; 0 lets the columns decide again."""
+        """Enlarge the table by `by` steps; with 0 the columns decide again."""
         if not by:
             self.memory.remember(self._share, 0.0)
             self._wanted = 0
@@ -324,7 +333,7 @@ class Panes(Vertical):
             self._place_border()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """On the border: the blank beside the choices, or their first line."""
+        """Start dragging on the border: the blank beside the choices, or their first line."""
         where, at = self.detail.region, event.screen_offset
         edge = at.x == where.x - 1 if self._beside else at.y == where.y
         if edge and where.y <= at.y < where.bottom and event.button == 1:
@@ -344,8 +353,12 @@ class Panes(Vertical):
         return cast(BaseApp, self.app).memory
 
     @property
+    def workspace(self) -> Workspace:
+        return cast(BaseApp, self.app).workspace
+
+    @property
     def inside(self) -> bool:
-        """Whether the person is among the choices."""
+        """Whether the choices have the focus."""
         return self.screen.focused is self.detail
 
     @property
@@ -357,8 +370,8 @@ class Panes(Vertical):
         return stats.fastest(row.tuning) or next(iter(row.tuning.choices), None)
 
     def show(self, rows: list[Row]) -> None:
-        """Show these rows, newest first, as soon as it stands; the cursor's stays while a person is
-        inside."""
+        """Show these rows, newest first, as soon as the panes are mounted. The row under the cursor
+        stays while a person is among its choices."""
         self._rows = rows
         if not self._mounted:
             return
@@ -373,10 +386,10 @@ class Panes(Vertical):
         self.post_message(self.Moved())
 
     def _request_resources(self) -> None:
-        """Load what the kernels of the tuning under the cursor use, where that is known."""
+        """Load what the kernels of the tuning under the cursor use, if that is known."""
         row = self.table.current
         if row is None:
-            self._requested = None  # the details have forgotten the footprints
+            self._requested = None  # the details have dropped the footprints
             return
         ours = [choice for choice in row.tuning.choices if has_resources(choice)]
         names = [(choice.hash, choice.description) for choice in ours]
@@ -396,12 +409,12 @@ class Panes(Vertical):
 
     def _look_up(self, ours: list[Choice]) -> dict[str, Footprint]:
         """Look the kernels up, in a thread: templates and toolchain take long to load."""
-        from rocm_tui.render.side_by_side import tell
+        from rocm_tui.render.side_by_side import footprints
         from rocm_tui.session.kernel_resources import KernelResources
 
         if self._resources is None:
             self._resources = KernelResources(self._cache_root)
-        return tell(self._resources.of(ours))
+        return footprints(self._resources.of(ours))
 
     @on(LineView.Chosen, "#tunings")
     def _row_chosen(self) -> None:
@@ -414,13 +427,13 @@ class Panes(Vertical):
     def enter(self, *, choices: bool) -> None:
         """Go to the choices or to the table."""
         if choices and self.table.current is not None:
-            self._follow()  # keys may come faster than the message that the cursor moved
+            self._follow()  # keys may arrive before the message that the cursor moved
             self.screen.set_focus(self.detail)
         else:
             self.screen.set_focus(self.table)
 
     def back(self) -> None:
-        """Take the marks away, else out of the details, else out of the filter."""
+        """Clear the marks, else leave the choices, else clear the filter."""
         if self.inside and self.detail.marked:
             self.detail.mark(frozenset())
         elif self.inside:
@@ -430,15 +443,16 @@ class Panes(Vertical):
 
     def sort_by(self, field: QueryField, *, reverse: bool = False) -> None:
         self.table.sort_by(field, reverse=reverse)
-        self.memory.remember("sort", field.name)
-        self.memory.remember("reverse", reverse)
+        self.workspace.remember("sort", field.name)
+        self.workspace.remember("reverse", reverse)
         self._follow()
 
     def group_as(self, how: Arrangement) -> None:
-        """Group and fold the rows another way."""
+        """Group and fold the rows differently."""
         self.table.group_as(how)
-        self.memory.remember("group", how.by)
-        self.memory.remember("fold", how.fold)
+        self.workspace.remember("group", how.by)
+        self.workspace.remember("fold", how.fold)
+        self.workspace.remember("others", how.others)
         self._follow()
 
     @on(TuningsTable.SortAsked)
@@ -450,7 +464,7 @@ class Panes(Vertical):
 
     @property
     def saved_filters(self) -> dict[str, str]:
-        """By name, for `@name`."""
+        """The saved filters by name, for `@name`."""
         return self.memory.recall("filters", {})
 
     def _past_filters(self) -> list[str]:
@@ -477,7 +491,7 @@ class Panes(Vertical):
 
     @on(FilterBar.Changed)
     def _filter_changed(self, event: FilterBar.Changed) -> None:
-        """Filter the rows; a half-typed last word that nothing passes is left out meanwhile."""
+        """Filter the rows; meanwhile a half-typed last word that no row matches is ignored."""
         text, _, _ = order_in(event.text)
         reading = self._read(text)
         if event.typing and not self.table.count_passing(reading.query) and self._offers(text):

@@ -1,14 +1,14 @@
-"""The real g++, asked once for each source: what it made before is handed out again.
+"""A compiler cache: the real g++ compiles each source once, later calls get the stored result.
 
 Most of a test run would be g++ compiling the very same Inductor kernels for each fresh cache dir.
 The key holds all that the result depends on: the compiler, every argument but the output's name,
-the source's text and the headers of ours. A call of any other form goes to g++ as it is, and what
-failed is never kept. Kernels of ours are compiled without optimizations, which takes a fifth of
-the time; with KERNELS_OPTIMIZED or TEST_EVERYTHING in the environment, with those asked for. The
-header that Inductor's kernels begin with is half of what g++ does for them: where Inductor does
-not, it is compiled before, once. With COMPILE_ANEW in the environment g++ itself is asked. What is
-asked for is told to the file COMPILE_LOG, a line a command. hasten.py puts this folder first on
-PATH.
+the source's text and our headers; paths in it are relative to the tree, so that copies of a tree
+can share one cache. A call of any other form goes to g++ unchanged, and failures are not stored.
+Our kernels are compiled without optimizations, which takes a fifth of the time; KERNELS_OPTIMIZED
+or TEST_EVERYTHING in the environment keeps the requested ones. The header that Inductor's kernels
+begin with is half of g++'s work for them: it is precompiled once where Inductor does not do so.
+COMPILE_ANEW in the environment turns the cache off. COMPILE_LOG names a file that gets a line for
+each command. hasten.py puts this folder first on PATH.
 """
 
 # pathlib, shutil and subprocess take as long to import as all the rest of a call that is answered.
@@ -53,7 +53,7 @@ def key(compiler: str, args: list[str]) -> tuple[str, str] | None:
     stat = os.stat(compiler)
     found = hashlib.sha256(f"{compiler} {stat.st_size} {stat.st_mtime_ns}".encode())
     rest = ["<source>" if arg == source else arg for arg in [*args[:at], *args[at + 2 :]]]
-    found.update("\0".join(rest).encode())
+    found.update("\0".join(rest).replace(ROOT + os.sep, "<tree>/").encode())
     found.update(text)
     own = False
     for arg in rest:

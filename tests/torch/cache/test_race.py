@@ -76,14 +76,13 @@ def test_no_entry_of_theirs_is_lost_by_us(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
 ) -> None:
     layout = Layout(tmp_path / "inductor")
-    count = 80
-    children = [start(layout, f"op{n}", count) for n in range(writers)]
+    children = [start(layout, f"op{n}", 80) for n in range(writers)]
     store = PinStore(layout)
     watched = Watched()
     monkeypatch.setattr(exchange, "exchange", watched)
     for child in children:
         go(child)
-    rounds = 0
+    rounds, enough = 0, False
     path = next(p for p in layout.autotune.iterdir() if not p.name.startswith("."))
     while any(child.poll() is None for child in children):
         rounds += 1
@@ -95,15 +94,20 @@ def test_no_entry_of_theirs_is_lost_by_us(
             store.reconcile()
         assert not watched.theirs
         assert not exchange.leftover_path(path).exists()
-    assert all(child.returncode == 0 for child in children)
+        if rounds > 40 and watched.count > 10 and not enough:
+            enough = True
+            for child in children:
+                go(child)
+    counts = [int(child.communicate()[0]) for child in children]
 
-    assert rounds > 10 and watched.count > 10
+    assert all(child.returncode == 0 for child in children)
+    assert enough
     kept = {op: len(inputs) for op, inputs in json.loads(path.read_bytes())["cache"].items()}
     if writers == 1:
         # Nobody but us could lose an entry: where their process reads the file between an exchange
         # and its taking back, and so goes on without the entry that was out of the file just then.
         assert not watched.theirs
-        assert count - watched.taken_back <= kept.pop("op0") <= count
+        assert counts[0] - watched.taken_back <= kept.pop("op0") <= counts[0]
         assert kept == {"mm": 1}
     store.pin(None, KEY, "c3", "cpp_3")
     (status,) = store.reconcile()

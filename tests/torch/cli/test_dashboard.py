@@ -43,8 +43,8 @@ def test_a_tuning_beside_it_appears_and_is_pinned(tmp_path: Path) -> None:
 
 def test_the_demo_is_live_and_leaves_nothing(tmp_path: Path) -> None:
     cache = tmp_path / "demo"
-    command = [sys.executable, "-m", "rocm_tui", "demo", "--cache-dir", str(cache)]
-    with Terminal(command, (120, 36)) as terminal:
+    demo = f"{sys.executable} -m rocm_tui demo --cache-dir {cache}"
+    with Terminal(["sh", "-c", f"{demo}; read line"], (120, 36)) as terminal:
         terminal.wait_for("No tuning yet.")
         terminal.wait_for("8×128×128×32")
         pid = terminal.pid
@@ -52,8 +52,15 @@ def test_the_demo_is_live_and_leaves_nothing(tmp_path: Path) -> None:
         terminal.press("q")
         terminal.wait_for("Stop it  s")
         terminal.press("s")
-        assert ended(pid)
+        screen = terminal.wait_for("record your own program")
+        assert screen.index("first tunings appear within a minute") < screen.index("What to try:")
+        assert f"rocm-tui ls --cache-dir {cache}" in screen and "rocm-tui measure " in screen
         terminal.wait_until(lambda: not descendants(cache), "the demo's processes end")
+        terminal.press("Enter")
+        assert ended(pid)
+    assert not [
+        p for p in (cache / "rocm_tui" / "sessions").iterdir() if b"NumPy" in p.read_bytes()
+    ]
     logs = list((cache / "rocm_tui" / "sessions").glob("*.jsonl"))
     assert len([log for log in logs if not log.name.endswith(".run.jsonl")]) == 1
 

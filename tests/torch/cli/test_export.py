@@ -76,29 +76,29 @@ def machine_with(**members: Any) -> Change:
     [
         (lambda d: d.update(format="pins"), "`format` is not 'rocm-tui pins'"),
         (lambda d: d.update(version=2), "`version` is not 1; update rocm-tui"),
-        (lambda d: d.update(version=True), "`version` is no whole number"),
-        (lambda d: d.update(pins={}), "`pins` is no list"),
+        (lambda d: d.update(version=True), "`version` is not a whole number"),
+        (lambda d: d.update(pins={}), "`pins` is not a list"),
         (lambda d: d.update(pins=[[]]), "pin 1 is not a JSON object"),
-        (lambda d: d.pop("when"), "`when` is no number"),
-        (lambda d: d.update(when=1e300), "`when` is no number"),
-        (lambda d: d.update(when=10**400), "`when` is no number"),
-        (pin_with(op=""), "pin 2: `op` is no name"),
-        (pin_with(op=None), "`op` is no text"),
-        (pin_with(inputs="a\x1b]52;c;x\x07"), "`inputs` is no name"),
+        (lambda d: d.pop("when"), "`when` is not a number"),
+        (lambda d: d.update(when=1e300), "`when` is not a number"),
+        (lambda d: d.update(when=10**400), "`when` is not a number"),
+        (pin_with(op=""), "pin 2: `op` is not a name"),
+        (pin_with(op=None), "`op` is not text"),
+        (pin_with(inputs="a\x1b]52;c;x\x07"), "`inputs` is not a name"),
         (pin_with(hash="x" * 70_000), "`hash` is too long"),
         (pin_with(note="\ud800"), "`note` holds half a character"),
-        (pin_with(config={"BLOCK_M": 64}), "`config`, BLOCK_M is no text"),
-        (pin_with(config=[]), "`config` is no object"),
+        (pin_with(config={"BLOCK_M": 64}), "`config`, BLOCK_M is not text"),
+        (pin_with(config=[]), "`config` is not an object"),
         (pin_with(timings={"high": {"a": -1}}), "`timings`, high has no time for a"),
         (pin_with(timings={"high": {"a": "1"}}), "`timings`, high has no time for a"),
-        (pin_with(timings={"high": 1}), "`timings`, high is no object"),
+        (pin_with(timings={"high": 1}), "`timings`, high is not an object"),
         (pin_with(machine=2), "`machine` is none of the 2"),
-        (pin_with(machine=-1), "`machine` is no whole number"),
-        (pin_with(machine="0"), "`machine` is no whole number"),
-        (pin_with(when=-1), "`when` is no number"),
-        (machine_with(arch=["gfx942"]), "machine 1: `arch` is no text"),
-        (machine_with(compute_units=1.5), "`compute_units` is no whole number"),
-        (machine_with(system_hash="\n"), "`system_hash` is no name"),
+        (pin_with(machine=-1), "`machine` is not a whole number"),
+        (pin_with(machine="0"), "`machine` is not a whole number"),
+        (pin_with(when=-1), "`when` is not a number"),
+        (machine_with(arch=["gfx942"]), "machine 1: `arch` is not text"),
+        (machine_with(compute_units=1.5), "`compute_units` is not a whole number"),
+        (machine_with(system_hash="\n"), "`system_hash` is not a name"),
     ],
 )
 def test_every_field_of_a_foreign_file_is_checked(change: Change, why: str) -> None:
@@ -309,7 +309,7 @@ def test_words_that_are_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "good.json").write_text(share_text(SHARE))
     good, cache = str(tmp_path / "good.json"), ["--cache-dir", str(tmp_path / "cache")]
     for words, code, why in (
-        (["import", str(bad)], 1, "`machines` is no list"),
+        (["import", str(bad)], 1, "`machines` is not a list"),
         (["import", str(tmp_path / "missing")], 1, "No such file"),
         (["import", good, "1234567"], 1, "is no id of the file; it has "),
         (["import", good, "--python", "/no/such/python"], 1, "no program that can be run"),
@@ -318,7 +318,8 @@ def test_words_that_are_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ):
         assert main([*words, *cache]) == code
         said = capsys.readouterr()
-        assert why in said.err and said.err.count("\n") == 1 and not said.out, (words, said)
+        assert why in said.err and said.err.count("\n") == 1, (words, said)
+        assert why in said.out if "--json" in words else not said.out, (words, said)
     assert not (tmp_path / "cache").exists()
 
 

@@ -4,21 +4,29 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.graph import CompileOption
 from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import read_search
+from rocm_tui.render.graphs import compile_call, options_lines
+from rocm_tui.search.options import DEFAULT, OPTIONS, worth_trying
 from rocm_tui.search.steps import LOOKS
 from rocm_tui.search.types import Try
 from tests.support import slow_winner as lab
+from tests.support.documents import document
+from tests.support.torch_models import child_env
+from tests.support.warm_python import warm_python
+
+NEWLINE = "\n"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +99,7 @@ def test_the_finished_search_reports_what_it_tried(
     done = lab.rocm_tui(cache, "improve", "--yes", "--budget", "300", "--json")
     assert done.returncode == 0, done.stderr
     assert tries_of(cache) == before
-    result = json.loads(done.stdout)
+    result = document(done.stdout, "improve")
     tuning = lab.tuned(cache)
     gain = result["gain"]
     assert gain["verdict"] == "faster"
@@ -119,7 +127,7 @@ def test_stock_pytorch_then_calls_the_fast_kernel(
 def test_stock_processes_prove_the_pin(improved: tuple[Path, Any], tmp_path: Path) -> None:
     cache = copied(improved[0], tmp_path)
     done = lab.rocm_tui(cache, "prove", "--pairs", "3", "--budget", "1", "--json")
-    proof = json.loads(done.stdout)
+    proof = document(done.stdout, "prove")
     assert (proof["kernels_before"], proof["kernels_after"]) == (1, 2)
     assert proof["ratio"] < 1 / 2
     assert [status["state"] for status in proof["pins"]] == ["active"]
@@ -146,7 +154,7 @@ def test_a_choice_measured_faster_alone_that_slows_the_graph_is_not_pinned(
     lab.record_measurement_of_slow_as_faster(cache)
     done = lab.rocm_tui(cache, "improve", "--yes", "--budget", "300", "--json")
     assert done.returncode == 1, done.stderr
-    result = json.loads(done.stdout)
+    result = document(done.stdout, "improve")
     assert result["graph"] == graph_of(cache)
     assert result["gain"] is None
     assert result["trials"] == 1
@@ -173,7 +181,7 @@ def test_a_choice_measured_slower_alone_is_pinned_in_spite_of_three_interruption
     assert done.returncode == 0, done.stderr
     tries = tries_of(cache)
     assert tries[: len(interrupted)] == interrupted
-    result = json.loads(done.stdout)
+    result = document(done.stdout, "improve")
     assert_one_screening_confirmed(tries, result["gain"]["processes"])
     ((candidate,),) = [tuning["candidates"] for tuning in result["tunings"]]
     assert candidate["alone"]["verdict"] == "slower"
@@ -206,3 +214,30 @@ def test_a_budget_spent_on_preparing_is_no_answer(planted: Path, tmp_path: Path)
     assert f"rocm-tui improve {graph_of(cache)}" in done.stdout
     assert tries_of(cache) == ()
     assert pins_of(cache) == ()
+
+
+def test_a_program_compiles_with_the_printed_lines(tmp_path: Path) -> None:
+    """Torch accepts each option by name and type in the call, and as a setting."""
+    own = [CompileOption(name, value) for name, value, _ in OPTIONS if value != DEFAULT]
+    arm = tuple(dict.fromkeys(own))
+    calls = [compile_call((option,)) for option in arm]
+    on_a_cpu = [option for option in arm if option in worth_trying("cpu")]
+    _, _, *settings, _ = options_lines(tuple(on_a_cpu))
+    program = f"""
+import torch, torch._inductor
+def model(x):
+    return (x @ x).relu()
+{NEWLINE.join(calls)}
+compiled = {compile_call(tuple(on_a_cpu))}
+assert torch.equal(compiled(torch.ones(4, 4)), model(torch.ones(4, 4)))
+import torch._inductor.config
+{NEWLINE.join(line.strip() for line in settings)}
+"""
+    done = subprocess.run(
+        [*warm_python(), "-c", program],
+        env=child_env(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr

@@ -35,6 +35,7 @@ from rocm_tui.jobs.worker import spawn_worker
 from rocm_tui.render import measured as measured_text
 from rocm_tui.render.measured import repeat_line, repeats_text
 from tests.support.broken_workers import broken_python
+from tests.support.documents import document
 
 RUN = [sys.executable, "-m", "rocm_tui"]
 OTHER_THREADS = {**os.environ, "OMP_NUM_THREADS": "2"}
@@ -168,7 +169,7 @@ def test_the_sentences_tell_who_is_faster_and_what_that_means() -> None:
     ]
     assert told(_measured(("a", 1.0, "unclear"), ("b", 1.001, "unclear"), trouble=("drift",))) == [
         "with hot caches it is unclear whether a is faster than b; a larger --budget or a quieter "
-        "machine may tell",
+        "machine may decide",
         "20 rounds in 1.0 s, hot caches",
         "drift",
     ]
@@ -262,7 +263,7 @@ def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(
     assert json.loads((tmp_path / "jobs").read_text())["threads"] == 1
     _call("unpin", tuning["id"], cache=cache)
     words = ("measure", tuning["id"], "bmm", "#1", "--cold", "--json")
-    told = json.loads(_call(*words, cache=cache).stdout)
+    told = document(_call(*words, cache=cache).stdout, "measure")
     (found,) = told["measurements"]
     assert found == told["measurement"] and len(found["choices"]) == 2
     assert found["caches"] == "cold" and 0 < found["resolution_ms"] < 1e-3
@@ -288,7 +289,7 @@ def test_a_kernel_that_crashes_fails_alone_and_each_repetition_has_a_worker(
     shutil.copytree(cache / "cache", fresh / "cache")
     (tuning,) = json.loads(_call("ls", "--json", cache=fresh).stdout)["tunings"]
     words = ("measure", tuning["id"], "--budget", "1", "--repeat", "2", "--json")
-    told = json.loads(_call(*words, cache=fresh, code=1, env=env).stdout)
+    told = document(_call(*words, cache=fresh, code=1, env=env).stdout, "measure")
     found = told["measurements"]
     for one in found:
         (alone,), (failed,) = one["choices"], one["failed"]

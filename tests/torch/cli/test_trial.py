@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
+from tests.support.documents import document
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env
 
@@ -72,9 +73,16 @@ def test_a_graph_is_shown_then_tried_and_nothing_else_changes(
     (path,) = Layout(cache).graphs.glob("*.py")
     assert f"look at {path}, then run it with --yes" in refused.stderr
     assert "captured_program.py" in refused.stderr  # its title
+    planned = call(cache, *words, "--dry-run")
+    assert planned.returncode == 1 and "run it with --yes" in planned.stderr
+    planned = call(cache, *words, "--dry-run", "--yes")
+    assert planned.returncode == 0 and planned.stdout.startswith("would time ")
+    assert "for at most 1 s with " in planned.stdout
+    assert planned.stdout.endswith(f"never run before: {path}\n")
+    assert not (path.parent / "accepted.json").exists()
     done = call(cache, *words, "--yes", "--json")
     assert done.returncode in (0, 1), done.stderr
-    trial = json.loads(done.stdout)["trial"]
+    trial = document(done.stdout, "trial")["trial"]
     assert trial["graph"] == path.stem
     baseline, arm = trial["arms"]
     assert baseline["choices"] == [] and baseline["ratio"] == 1.0
@@ -96,7 +104,7 @@ def test_the_baseline_is_the_graph_without_pins(cache: Path, tuning: dict[str, A
     assert call(cache, "pin", tuning["id"], second).returncode == 0
     before = persons(cache)
     done = call(cache, "trial", tuning["id"], second, "--budget", "1", "--yes", "--json")
-    trial = json.loads(done.stdout)["trial"]
+    trial = document(done.stdout, "trial")["trial"]
     assert trial["arms"][1]["gone"] or trial["arms"][1]["added"], done.stderr
     assert persons(cache) == before
 
@@ -118,7 +126,7 @@ def test_a_text_that_is_no_list_of_ops_is_refused(cache: Path, tuning: dict[str,
     path.write_text(path.read_text() + f"\nopen({str(witness)!r}, 'w')\n")
     done = call(cache, "trial", tuning["id"], "#2", "--yes")
     assert done.returncode == 1 and done.stdout == ""
-    assert "is no captured graph of ours" in done.stderr
+    assert "is not a captured graph of ours" in done.stderr
     assert not witness.exists()
 
 
@@ -146,6 +154,6 @@ def test_a_graph_that_a_program_calls_is_a_step_too(cache: Path, tuning: dict[st
     words = ["trial", "--graph", path.stem, "--pairs", "3", "--json", "--", *PROGRAM, "3"]
     done = call(cache, *words)
     assert done.stdout, done.stderr
-    trial = json.loads(done.stdout)
+    trial = document(done.stdout, "trial-program")
     assert [run["side"] for run in trial["runs"][:2]] == ["without", "with"]
     assert all(run["steps"] > 0 and run["ms"] > 0 for run in trial["runs"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -20,7 +19,12 @@ from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
+from rocm_tui.actions.improve import GraphSearch
 from rocm_tui.ingest.formats.torch_trace import TraceCode
+from rocm_tui.render.improve import SearchJson
+from tests.support.documents import document
+from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, graph_of, write_graph
+from tests.support.search_lab import additive
 from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python
 
@@ -96,7 +100,7 @@ def verify(
 
 def answers(done: subprocess.CompletedProcess[str], pinned: Pinned) -> dict[str, Any]:
     """What the JSON says, with the pins by their op. It is the last line."""
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found = document(done.stdout.splitlines()[-1], "verify-program")
     by_id = {pin.id: pin.op for pin in PinStore(pinned.layout).pins()}
     return {**found, "pins": {by_id[pin["id"]]: pin for pin in found["pins"]}}
 
@@ -243,3 +247,39 @@ def test_signals_are_for_the_program(pinned: Pinned, tmp_path: Path) -> None:
         assert running.returncode == 1 and "the program ended with exit code 7" in said
         ready.unlink()
     assert list(tmp_path.iterdir()) == []
+
+
+OPTION = "epilogue_fusion=False"
+
+
+def test_confirmed_options_are_verified_beside_pins(tmp_path: Path) -> None:
+    """The line that `improve` prints sets them; another graph of the program has the default."""
+    layout = write_graph(tmp_path / "cache")
+    workers = Workers(additive({OPTION: FIVE_PERCENT}))
+    search = GraphSearch(workers, layout, graph_of(layout), options=True).go()
+    gain = SearchJson.of(search).gain
+    assert gain is not None and gain.options == {"epilogue_fusion": "False"}
+    program = f"""
+import torch
+def model(a):
+    return torch.relu(a) + 1
+{gain.compile_call}(torch.ones(4))
+"""
+    done = verify(layout.root, program=program)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    confirmed = f"{OPTION}, confirmed for graph {GRAPH}"
+    assert done.stdout == f"{confirmed}: set in 1 of 1 compiled graph\n"
+    other = "torch.compile(lambda a: torch.sin(a) + 2)(torch.ones(4))"
+    done = verify(layout.root, program=f"import torch\n{other}")
+    assert done.returncode == 1
+    assert done.stdout == f"{confirmed}: set in 0 of 1 compiled graph; 1 has torch's default\n"
+    run = [sys.executable, "-m", "rocm_tui", "run", "--option", OPTION, "--"]
+    python = [sys.executable, "-W", "ignore", "-c", f"import torch\n{other}"]
+    done = verify(layout.root, command=[*run, *python])
+    assert done.stdout == f"{confirmed}: set in 1 of 1 compiled graph\n", done.stderr
+    told = document(verify(layout.root, "--json", program=program + other).stdout, "verify-program")
+    (option,) = told["options"]
+    assert option == {
+        "name": "epilogue_fusion", "value": "False", "graphs": [GRAPH],
+        "set": 1, "default": 1, "other": 0,
+    }  # fmt: skip

@@ -1,9 +1,10 @@
 """What Inductor does with its own choices it does with ours: their output may lie within another
-buffer, its log of matrix products describes them, and one that cannot be made costs itself."""
+buffer, its logs describe them and have their sources, and one that cannot be made costs itself."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ lowering.autotune_select_algorithm = deferred
 for n in (24, 23):
     agree("planned", lambda a, b, c: torch.cat([c, torch.bmm(a, b)]),
           torch.randn(2, 20, 32), torch.randn(2, 32, n), torch.randn(1, 20, n))
+
+part("ahead")
+with config.patch({"triton.autotune_at_compile_time": True}):
+    agree("ahead", torch.bmm, torch.randn(2, 20, 32), torch.randn(2, 32, 21))
+
+part("sources")
+import logging
+del os.environ["TORCH_LOGS"]  # it has precedence over what a program sets
+torch._logging.set_logs(inductor=logging.DEBUG, kernel_code=True)
+agree("sources", torch.bmm, torch.randn(2, 20, 32), torch.randn(2, 32, 22))
 """
 
 
@@ -82,3 +93,21 @@ def test_an_output_is_planned_into_another_buffer(ran: tuple[Ran, Path]) -> None
     for n in (24, 23):
         assert f"empty_strided_cpu((3, 20, {n})" in planned.stderr
         assert f"empty_strided_cpu((2, 20, {n})" not in planned.stderr
+
+
+def test_what_inductor_tunes_when_it_compiles_leaves_ours_alone(ran: tuple[Ran, Path]) -> None:
+    """It runs the definitions of its own kernels then."""
+    ahead = ran[0].part("ahead")
+    assert ahead.agreed == ["ahead"] and len(ahead.calls) == 1
+
+
+def test_logs_have_the_source_of_each_choice_and_of_the_kernel_that_is_called(
+    ran: tuple[Ran, Path],
+) -> None:
+    logged = re.findall(
+        r"(?:Choice (rocm_\w+), generated code|\] (ROCm Kernel)):\n.*\] // ",
+        ran[0].part("sources").stderr,
+    )
+    assert [called for choice, called in logged if not choice] == ["ROCm Kernel"]
+    choices = {choice for choice, called in logged if choice}
+    assert {"rocm_gemm_0", "rocm_gemm_1"} <= choices

@@ -12,6 +12,7 @@ from torch._inductor import config
 from torch._inductor.virtualized import V
 
 from backend.disk.layout import Layout
+from backend.inductor.hooks import templates
 from backend.inductor.torch import graph as torch_graph
 from backend.pins.graphs.index import GraphIndex
 from backend.pins.graphs.match import WantedChoice
@@ -125,3 +126,10 @@ def test_where_a_wrapper_cannot_call_ours_one_line_says_why(
         assert torch_graph.why_no_calls() == "a C++ wrapper of torch 2.11.0+cpu"
         graph.cpp_wrapper = False
         assert torch_graph.why_no_calls() == ""
+
+
+def test_templates_that_are_not_offered_say_why(capfd: pytest.CaptureFixture[str]) -> None:
+    with config.patch({"max_autotune": True, "fx_wrapper": True}):
+        assert [templates.offer("mm", (), (), None) for _ in range(2)] == [[], []]
+    said = "our templates are not offered: a wrapper that is an FX graph does not call our kernels"
+    assert capfd.readouterr().err.count(said) == 1

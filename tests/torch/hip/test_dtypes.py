@@ -11,6 +11,8 @@ from backend.disk.layout import Layout
 from backend.model.events import TuningStarted
 from backend.model.problem import TuningKey, parse_inputs_key
 from backend.pins.store import PinReport, PinStore
+from backend.templates import reproducer
+from backend.toolchain.target import cpu
 from backend.worker.problem import rebuild
 from tests.support.rocm_programs import Ran, last_session, pin_ours, run, selections
 
@@ -120,3 +122,17 @@ def test_a_worker_builds_them_again(story: Story) -> None:
         assert (*result.shape,) == (*a.sizes[:-1], b.sizes[-1])
         if start.op == "int_mm":
             assert str(result.dtype) == "torch.int32"
+
+
+def test_the_source_follows_from_what_a_session_has(story: Story) -> None:
+    """But where the op has numbers beside its inputs, which no key has."""
+    for start in story.offered:
+        for choice in start.choices:
+            if not choice.name.startswith("rocm_"):
+                continue
+            given = start.op, start.inputs, choice.description, str(choice.hash), cpu()
+            if start.op == "addmm":
+                with pytest.raises(reproducer.ReproducerError, match="factors that its inputs"):
+                    reproducer.rebuild(*given)
+            else:
+                assert reproducer.rebuild(*given).source.split()[:1] == ["//"]

@@ -103,7 +103,7 @@ def test_one_kernel_does_it_all(ran: Ran, name: str) -> None:
     assert f"{name} agrees" in part.stdout
     assert len(part.calls) == CALLS.get(name, 1)
     assert "async_compile.cpp_pybinding" not in part.stderr
-    assert "rocm-tui:" not in part.stderr
+    assert part.stderr.count("rocm-tui:") in (0, 3)  # the closing lines of `run`
 
 
 @pytest.mark.parametrize("name", _names(APART))
@@ -112,4 +112,4 @@ def test_what_cannot_be_fused_is_right_all_the_same(ran: Ran, name: str) -> None
     assert f"{name} agrees" in part.stdout
     assert len(part.calls) == 1
     assert "async_compile.cpp_pybinding" in part.stderr
-    assert "rocm-tui:" not in part.stderr
+    assert part.stderr.count("rocm-tui:") in (0, 3)  # the closing lines of `run`

@@ -73,7 +73,7 @@ def test_layouts_and_dtypes(ran: Ran) -> None:
     layouts = ran.part("layouts")
     assert len(layouts.agreed) == 12
     assert "offered 0" not in layouts.stdout
-    assert "rocm-tui:" not in layouts.stderr
+    assert layouts.stderr.count("rocm-tui:") in (0, 3)  # the closing lines of `run`
     assert len(layouts.calls) == 14  # three of them in `chain`
     assert any(" + 4 * (" in call for call in layouts.calls)  # a view that begins in its buffer
 

@@ -87,7 +87,8 @@ def test_a_size_that_no_kernel_takes_is_compiled_anew_without_ours(ran: Ran) -> 
     assert "graphs 2" in limits.stdout
     assert len(limits.calls) == 1
     assert limits.stdout.count("offered 0") == 1
-    assert limits.stderr.count("rocm-tui:") == limits.stderr.count("takes more than 100") == 1
+    assert limits.stderr.count("takes more than 100") == 1
+    assert limits.stderr.count("rocm-tui:") in (1, 4)  # with the closing lines of `run`
 
 
 def test_what_one_launch_cannot_have_and_cannot_be_split_is_compiled_anew(ran: Ran) -> None:
@@ -95,4 +96,5 @@ def test_what_one_launch_cannot_have_and_cannot_be_split_is_compiled_anew(ran: R
     assert launch.stdout.count("right") == 4
     assert "graphs 2" in launch.stdout
     assert len(launch.calls) == 1 and launch.stdout.count("offered 0") == 1
-    assert launch.stderr.count("rocm-tui:") == launch.stderr.count("takes more than") == 1
+    assert launch.stderr.count("takes more than") == 1
+    assert launch.stderr.count("rocm-tui:") in (1, 4)  # with the closing lines of `run`

@@ -81,7 +81,7 @@ def _upgraded(folder: Path) -> Path:
 def test_a_graph_runs_where_no_compiler_is(story: Story) -> None:
     assert story.cold.kernels_compiled and story.warm.commands == ""
     assert story.warm.agreed == ["bmm"] and len(story.warm.calls) == 1
-    assert "rocm-tui:" not in story.warm.stderr
+    assert story.warm.stderr.count("rocm-tui:") in (0, 3)  # the closing lines of `run`
 
 
 def test_what_was_compiled_is_offered_under_its_name(story: Story) -> None:

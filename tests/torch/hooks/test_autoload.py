@@ -133,14 +133,14 @@ def test_an_unknown_torch_runs_unhooked_and_says_so(tmp_path: Path) -> None:
     """
     done = launch_program(program, tmp_path / "cache", "--quiet")
     assert done.stdout == "torch._inductor.select_algorithm\n"
-    line, summary = done.stderr.splitlines()
-    why = "torch 3.1.0 is not known to the hooks (2.8 to 2.15 are)"
+    line, summary, *_ = done.stderr.splitlines()
+    why = "torch 3.1.0 is not supported by the hooks (2.8 to 2.15 are)"
     assert line == f"rocm-tui: {why}; the program runs unhooked"
     assert "nothing was recorded: torch 3.1.0" in summary
     (events,) = sessions(tmp_path / "cache")
     header, off = events
     assert isinstance(header, SessionStarted) and header.session.torch == "3.1.0"
-    assert isinstance(off, HooksOff) and "not known" in off.reason
+    assert isinstance(off, HooksOff) and "is not supported" in off.reason
     assert not any(isinstance(event, SessionEnded) for event in events)
 
 
@@ -190,5 +190,34 @@ def test_a_program_with_a_backend_of_its_own_keeps_it(tmp_path: Path) -> None:
 
 
 def test_known_versions() -> None:
-    assert [v for v in ("2.8.0+rocm6.3", "2.13.0+cpu", "2.15.0") if not versions.known(v)] == []
-    assert [v for v in ("2.7.1", "2.16.0a0", "3.0", "", "dev") if versions.known(v)] == []
+    assert [
+        v for v in ("2.8.0+rocm6.3", "2.13.0+cpu", "2.15.0") if not versions.is_supported(v)
+    ] == []
+    assert [v for v in ("2.7.1", "2.16.0a0", "3.0", "", "dev") if versions.is_supported(v)] == []
+
+
+OPTIONS = """
+import threading, torch, torch._inductor.config as config
+config.epilogue_fusion = True
+config.max_fusion_size = 3
+def model(a):
+    return torch.relu(a) + 1
+def compiled():
+    torch.compile(model, options={"cpp.simdlen": 1})(torch.ones(4))
+    print(config.epilogue_fusion, config.max_fusion_size, config.cpp.simdlen)
+compiled()
+thread = threading.Thread(target=compiled)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.torch
+def test_options_of_a_run_hold_in_all_threads_whatever_the_program_sets(tmp_path: Path) -> None:
+    """Options that this torch refuses are named in a line each."""
+    texts = ("epilogue_fusion=False", "max_fusion_size=default", "no_such=1", "cpp.cxx=/bin/sh")
+    flags = [word for text in texts for word in ("--option", text)]
+    done = launch_program(OPTIONS, tmp_path / "cache", "--quiet", *flags)
+    assert done.stdout == "False 64 None\n" * 2
+    said = [line for line in done.stderr.splitlines() if " is not set: " in line]
+    assert [line.split()[1] for line in said] == ["no_such=1", "cpp.cxx=/bin/sh"]

@@ -17,7 +17,8 @@ import pytest
 from backend.disk.layout import Layout
 from backend.inductor.hooks import agreement as boards
 from backend.inductor.hooks.agreement import StoreBoard
-from backend.ranks.job import AGREE, FOLDER, FolderBoard, NoBoard
+from backend.ranks import job
+from backend.ranks.job import AGREE, FOLDER, BoardUnavailable, FolderBoard
 
 pytestmark = pytest.mark.torch
 
@@ -57,18 +58,18 @@ def test_a_server_that_is_silent_or_gone_is_told_in_time_and_not_asked_again(
     while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         time.sleep(0.01)
     began = time.monotonic()
-    with pytest.raises(NoBoard, match=f"localhost:{port} does not answer for 0.5 s"):
+    with pytest.raises(BoardUnavailable, match=f"localhost:{port} does not answer for 0.5 s"):
         silent.read("note")
     assert time.monotonic() - began > 0.4
     process.kill()
     process.wait()
-    with pytest.raises(NoBoard, match=f"localhost:{port} cannot be reached"):
+    with pytest.raises(BoardUnavailable, match=f"localhost:{port} cannot be reached"):
         gone.read("note")
     for board in (silent, gone):
         board._calls = queue.SimpleQueue()
         board.beat("note")
         for _ in range(20):
-            with pytest.raises(NoBoard):
+            with pytest.raises(BoardUnavailable):
                 board.put("note", b"again")
         assert board._calls.empty()  # the store was not called again
 
@@ -84,7 +85,7 @@ def test_a_port_where_nobody_listens_is_told_at_once(monkeypatch: pytest.MonkeyP
         taken.bind(("localhost", 0))
         port = taken.getsockname()[1]
         with pytest.raises(
-            NoBoard, match=f"localhost:{port} cannot be reached: Connection refused"
+            BoardUnavailable, match=f"localhost:{port} cannot be reached: Connection refused"
         ):
             boards.board_of(2, Layout(Path("/none")), several_hosts(port))
 
@@ -92,7 +93,7 @@ def test_a_port_where_nobody_listens_is_told_at_once(monkeypatch: pytest.MonkeyP
 def test_one_that_listens_and_says_nothing_is_given_up() -> None:
     with socket.create_server(("localhost", 0)) as mute:
         began = time.monotonic()
-        with pytest.raises(NoBoard, match="the store at"):
+        with pytest.raises(BoardUnavailable, match="the store at"):
             StoreBoard("localhost", mute.getsockname()[1], "job", 0.5)
         assert time.monotonic() - began < 60
 
@@ -120,7 +121,7 @@ from backend.disk.layout import Layout
 from backend.inductor.hooks import agreement as boards
 try:
     boards.board_of(2, Layout(Path("/none")))
-except boards.NotYet as error:
+except boards.BoardNotReady as error:
     print(error)
 dist.init_process_group("gloo")
 board = boards.board_of(2, Layout(Path("/none")))
@@ -146,3 +147,11 @@ def test_without_an_agent_s_store_the_one_of_the_process_group_is_used() -> None
     assert all("call init_process_group before" in lines[0] for lines in said)
     met = sorted(lines[1] for lines in said)
     assert met == [f"the store at localhost:{port} {first}" for first in (False, True)]
+
+
+def test_ranks_of_one_host_whose_launcher_is_not_seen_do_not_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job, "launcher", lambda: "")
+    with pytest.raises(BoardUnavailable, match="name a folder for this job with --agree-dir"):
+        boards.board_of(2, Layout(Path("/none")), {"LOCAL_WORLD_SIZE": "2"})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -143,6 +145,10 @@ def test_next_step_keeps_to_the_budget_and_grows_by_two() -> None:
     # A graph that is called once a second may be timed at each call, whatever that costs.
     assert next_step(cost=1e-3, host=US, period=1.0, graphs=1, spacing=1.0, last=1) == 2
     assert next_step(cost=1.0, host=0.0, period=1e-9, graphs=9, spacing=1.0, last=1) == MAX_STEP
+    # Nothing is known of the calls yet; then 30 samples a second of all graphs are free.
+    assert next_step(cost=1.0, host=1.0, period=0.0, graphs=1, spacing=1.0, last=50) == 1
+    many = {"cost": 1.0, "host": 1e-6, "period": 1e-3, "spacing": 1e-3, "last": 1}
+    assert [next_step(**many, graphs=graphs) for graphs in (1, 30, 90)] == [1001, 1001, 3001]
 
 
 def test_a_device_is_asked_later_and_never_waited_for() -> None:
@@ -174,9 +180,11 @@ def test_a_stream_that_fails_harms_no_call() -> None:
         def end(self, pair: int) -> bool:
             raise RuntimeError("an illegal memory access was encountered")
 
-    calls, called = calls_of(Clock(), 1e-3, stream=Broken())
+    stream = Broken()
+    calls, called = calls_of(Clock(), 1e-3, stream=stream, host=False, skipped=0)
     assert [called([n]) for n in range(50)] == [[n] for n in range(50)]
-    assert calls.times().calls == 50
+    assert calls.times() == GraphTimes(50, 0, None, "device")
+    assert stream.begun == 1  # and is left alone after that
 
 
 def test_what_a_graph_raises_goes_through() -> None:
@@ -229,3 +237,113 @@ def test_a_restart_forgets() -> None:
     assert calls.times() == GraphTimes(0, 0, None, "host")
     called([])
     assert calls.times().calls == 1
+
+
+def test_what_a_signal_handler_raises_while_a_call_is_sampled_is_the_programs_own() -> None:
+    """Anything else that goes wrong there ends the sampling, and the call goes on."""
+
+    class Late(Exception):
+        pass
+
+    def handler(*_: object) -> None:
+        raise Late
+
+    class Interrupted(Stream):
+        def begin(self) -> int | None:
+            signal.raise_signal(signal.SIGUSR1)
+            return super().begin()
+
+    class Broken(Stream):
+        def begin(self) -> int | None:
+            raise RuntimeError("the device is gone")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        _, called = calls_of(Clock(), 1e-3, stream=Interrupted(), host=False, skipped=0)
+        with pytest.raises(Late):
+            called([])
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    calls, called = calls_of(Clock(), 1e-3, stream=Broken(), host=False, skipped=0)
+    inputs = [object()]
+    assert called(inputs) is inputs and calls.times().calls == 1
+
+
+@pytest.mark.parametrize(("draw", "steps"), [(0.0, 1), (0.999, 1001)])
+def test_the_next_timed_call_is_drawn_among_those_around_the_step(draw: float, steps: int) -> None:
+    """A graph that is called every millisecond, and whose timing is dear: 501 calls on average."""
+    clock = Clock()
+    timed: list[int] = []
+    number = 0
+
+    def stock(inputs: Any) -> Any:
+        nonlocal number
+        number += 1
+        clock.now += 1e-3
+
+    calls = GraphCalls(
+        stream=None,
+        host=True,
+        clock=clock,
+        graphs=lambda: 15,
+        draw=lambda: draw,
+        after=lambda now: timed.append(number),
+        skipped=0,
+    )
+    called = calls.wrap(stock)
+    for _ in range(6000):
+        called([])
+    gaps = {b - a for a, b in pairwise(timed[10:])}
+    if steps == 1:
+        assert gaps == {1} and timed[0] == 1
+    else:
+        assert max(gaps) > 2 and calls.times().calls == 6000
+
+
+def test_without_a_clock_of_its_device_a_graph_is_only_counted() -> None:
+    clock = Clock()
+    calls, called = calls_of(clock, 1e-3, host=False, skipped=0)
+    for _ in range(10):
+        called([])
+    assert calls.times() == GraphTimes(10, 0, None, "host") and clock.looks < 10
+
+
+def test_a_graph_that_is_stopped_is_only_counted() -> None:
+    calls, called = calls_of(Clock(), 1e-3, skipped=0, draw=lambda: 0.0)
+    for _ in range(5):
+        called([])
+    before = calls.times()
+    calls.stop()
+    for _ in range(5):
+        called([])
+    after = calls.times()
+    assert (before.timed, after.timed, after.calls) == (5, 5, 10)
+
+
+def test_samples_are_collected_in_their_order_as_soon_as_the_device_has_them() -> None:
+    """Also by a call that is not timed itself, since there are too many samples or a mode is on."""
+    stream, idle = Stream(), True
+    calls, called = calls_of(
+        Clock(), 1e-3, stream=stream, skipped=0, draw=lambda: 0.0, idle=lambda: idle
+    )
+    for _ in range(3):
+        called([])
+    stream.done = 2
+    idle = False
+    called([])
+    stream.done = 0  # what was collected stays
+    assert calls.times() == GraphTimes(4, 2, 2.0, "device")
+    stream.done, stream.ms, idle = 3, 5.0, True
+    assert calls.times() == GraphTimes(4, 3, 3.0, "device")
+
+
+def test_a_sample_whose_end_the_stream_does_not_take_is_none() -> None:
+    """As where a capture begins meanwhile; the next sample stands for its calls too."""
+    stream = Stream()
+    stream.done = MAX_STEP
+    calls, called = calls_of(Clock(), 1e-3, stream=stream, skipped=0, draw=lambda: 0.0)
+    stream.end = lambda pair: pair != 1  # type: ignore[method-assign]
+    for ms in (9.0, 1.0, 4.0):
+        stream.ms = ms
+        called([])
+    assert calls.times() == GraphTimes(3, 2, (2 * 1.0 + 4.0) / 3, "device")

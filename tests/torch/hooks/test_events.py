@@ -38,13 +38,13 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """The model twice, the second time without its compiled graphs."""
+    """The model twice, the second time without its compiled graphs, and with a mode."""
     cache = tmp_path_factory.mktemp("runs") / "cache"
     cache.mkdir()
     first = launch_program(MODEL, cache, env={"RANK": "3"})
     for folder in (Layout(cache).fxgraph, Layout(cache).aotautograd):
         shutil.rmtree(folder, ignore_errors=True)
-    launch_program(MODEL, cache)
+    launch_program(MODEL, cache, env={"TORCHINDUCTOR_INCREMENTAL_AUTOTUNE": "1"})
     one, two = sessions(cache)
     assert first.stdout == "done\n"
     return Runs(cache, one, two, first.stderr)
@@ -60,6 +60,14 @@ def test_session_says_where_it_ran(runs: Runs) -> None:
     assert session.argv[-1].endswith("program.py")
     assert (Layout(runs.cache).autotune / str(session.system_hash)).is_file()
     assert isinstance(runs.first[-1], SessionEnded)
+
+
+def test_modes_of_autotuning_are_recorded(runs: Runs) -> None:
+    first, second = (
+        [event.session.modes for event in events if isinstance(event, SessionStarted)]
+        for events in (runs.first, runs.second)
+    )
+    assert (first, second) == ([None, ()], [None, ("incremental",)])
 
 
 def test_each_choice_is_timed_and_the_fastest_selected(runs: Runs) -> None:

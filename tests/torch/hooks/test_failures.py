@@ -105,7 +105,7 @@ def test_a_failing_choice_says_why(told: Told) -> None:
     assert "\n" not in failed.reason
     assert [e.hash for e in events if isinstance(e, ChoiceTimed)] == [start.choices[0].hash]
     assert isinstance(events[-1], ChoiceSelected) and events[-1].hash == start.choices[0].hash
-    assert "rocm-tui: " not in told.stderr
+    assert told.stderr.count("rocm-tui:") in (0, 3)  # the closing lines of `run`
 
 
 def test_a_choice_that_does_not_compile_ahead(told: Told) -> None:

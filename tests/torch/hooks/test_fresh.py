@@ -4,11 +4,9 @@ of the cache dir in which the person looks."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from backend.inductor.hooks.environment import Home
 from backend.model.events import ChoiceSelected, Event, SessionEnded, SessionStarted, TuningStarted
 from tests.support.hooked import by_tuning, launch_program, sessions
 
@@ -102,28 +100,5 @@ def test_pins_are_obeyed_in_temporary_cache_dirs_and_without_caches(ran: Ran) ->
     chosen = [e for _, events in last for e in events if isinstance(e, ChoiceSelected)]
     assert [event.by for event in chosen] == ["timing", "pin", "pin", "pin"]
     assert all(event.hash.startswith("bmm-") for event in chosen[1:])
-    assert "rocm-tui: " not in ran.stderr.replace("rocm-tui: 10 tunings", "")
-
-
-def test_which_cache_dir_is_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
-    def use(name: str) -> None:
-        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", f"/{name}")
-
-    use("home")
-    home = Home(Path("/home"))
-    assert home.places() == (Path("/home"),)
-    use("named")  # by the program, before anything was cleared
-    assert home.places() == (Path("/named"),)
-    use("home")
-    home.cache_clear()
-    use("one")
-    assert home.places() == (Path("/one"), Path("/home"))
-    home.cache_clear()
-    use("two")  # one temporary folder in another
-    assert home.current() == Path("/home")
-    use("one")
-    home.cache_clear()
-    assert home.places() == (Path("/one"), Path("/home"))
-    use("home")
-    home.cache_clear()
-    assert home.places() == (Path("/home"),)
+    ours = [line for line in ran.stderr.splitlines() if line.startswith("rocm-tui: ")]
+    assert len(ours) == 3 and ours[1] == "rocm-tui: worth a look: whether the pins are used"

@@ -108,10 +108,10 @@ def test_a_job_of_two_ranks_from_its_start_to_its_end(tmp_path: Path) -> None:
         head, first, second = seen.until("both compiled", "running", "running", "running")
         assert head.starter and [first.session.rank, second.session.rank] == [0, 1]
         assert head.run == first.run == second.run != ""
-        assert head.activity.told == "running"
+        assert head.activity.last_state == "running"
         os.kill(second.session.pid, signal.SIGKILL)
         _, _, dead = seen.until("one was killed", "running", "running", "died")
-        assert dead.activity.told == "running" and dead.activity.status is None
+        assert dead.activity.last_state == "running" and dead.activity.status is None
     finally:
         job.communicate(b"\n", 60)
     head, _, _ = seen.until("the job has ended", "done", "done", "died")

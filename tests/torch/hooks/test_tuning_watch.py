@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
 
 import pytest
 from torch._inductor.ir import ChoiceCaller
 
 from backend.inductor.hooks.tuning_watch import (
     TuningWatch,
+    compiling,
+    current,
     note_failure,
     note_time,
+    selecting,
     started,
     tuning_of,
     tuning_of_any,
+    uses_of,
 )
 from backend.model.events import (
+    BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     Event,
+    RankAwaited,
+    TimesTakenOver,
     TuningFailed,
     TuningStarted,
 )
+from backend.model.options import text_of_options
 from backend.model.problem import TuningKey
 
 pytestmark = pytest.mark.torch
@@ -175,3 +185,105 @@ def test_times_that_come_without_a_lookup_count_once(
     watch.deferred_timings({kernels[0]: 2.0})
     watch.deferred_timings({kernels[1]: 1.0})
     assert later(events) == [ChoiceTimed(1, "mm-c1", 2.0)]
+
+
+def test_the_start_says_what_is_tuned(events: list[Event], kernels: list[Kernel]) -> None:
+    begun = time.time()
+    started(7, KEY, kernels, (("beta", (2,)),), events.append)
+    (start,) = events
+    assert isinstance(start, TuningStarted)
+    assert (start.n, start.op, start.inputs, start.precision) == (7, "mm", KEY.inputs, "highest")
+    assert begun <= start.when <= time.time()
+    assert (start.shapes, start.strides, start.dtypes) == (((4, 8),), ((8, 1),), ("torch.float32",))
+    assert (start.device, start.options) == ("cpu", text_of_options((("beta", (2,)),)))
+    assert [(choice.name, choice.hash) for choice in start.choices] == [
+        ("mm", "mm-c1"),
+        ("cpp_0", "cpp_0-c1"),
+    ]
+    assert start.choices[0].description == "mm, which multiplies"
+    events.clear()
+    started(8, TuningKey("mm", "[]", "highest"), kernels, (), events.append)
+    assert isinstance(events[0], TuningStarted) and events[0].device == ""
+
+
+def test_each_event_has_its_number_its_time_and_what_happened(
+    watch: TuningWatch, kernels: list[Kernel], events: list[Event]
+) -> None:
+    begun = time.time()
+    watch.benchmarking()
+    watch.awaits(3)
+    watch.taken_over(0, (1, 2), {"mm-c1": 1.0})
+    watch.all_compiled({}, 2.5)
+    watch.measuring(0.5)
+    watch.selected(kernels[0], "rank")
+    other = started(2, KEY, kernels, (), lambda event: None)
+    assert tuning_of(kernels[0]) is other
+    failing = TuningWatch(9, KEY, events.append)
+    failing.aborted(RuntimeError("no choices"))
+    now = time.time()
+    benchmark, awaited, taken, selected, failed = later(events)
+    assert isinstance(benchmark, BenchmarkStarted) and benchmark.n == 1
+    assert isinstance(awaited, RankAwaited) and (awaited.n, awaited.rank) == (1, 3)
+    assert isinstance(taken, TimesTakenOver)
+    assert (taken.n, taken.device, taken.devices, taken.timings) == (1, 0, (1, 2), {"mm-c1": 1.0})
+    assert isinstance(selected, ChoiceSelected) and isinstance(failed, TuningFailed)
+    assert (selected.n, selected.hash, selected.by) == (1, "mm-c1", "rank")
+    assert (selected.benchmark_seconds, selected.precompile_seconds) == (0.5, 2.5)
+    assert failed.n == 9
+    whens = [benchmark.when, awaited.when, taken.when, selected.when, failed.when]
+    assert all(begun <= when <= now for when in whens)
+
+
+def test_without_any_time_no_choice_is_named(
+    watch: TuningWatch, kernels: list[Kernel], events: list[Event]
+) -> None:
+    watch.selected(None)
+    assert later(events) == [] and watch.hash is None
+    watch.selected(kernels[1])  # it did not end before
+    assert watch.hash == "cpp_0-c1"
+
+
+def test_compiling_is_watched_choice_by_choice(
+    watch: TuningWatch, kernels: list[Kernel], events: list[Event]
+) -> None:
+    """What a choice's own `precompile` returns or raises is torch's; one without is left alone."""
+    compiled: list[str] = []
+    kernels[0].precompile = lambda: compiled.append("mm") or "result"
+    kernels[1].precompile = None
+    watch.watch_compiling(kernels)
+    assert kernels[1].precompile is None
+    assert kernels[0].precompile() == "result" and compiled == ["mm"]
+    (event,) = later(events)
+    assert isinstance(event, ChoiceCompiled) and event.hash == "mm-c1"
+    assert event.seconds is not None and 0 <= event.seconds < 60
+
+
+def test_a_graph_calls_the_choices_of_the_tunings_within_it(kernels: list[Kernel]) -> None:
+    """Not those of a tuning within a tuning, nor of one that failed."""
+    tunings = [TuningWatch(n, KEY, lambda event: None) for n in range(4)]
+    assert current() is None
+    with selecting(tunings[0]):
+        pass  # in no graph
+    with compiling() as outer:
+        assert current() is outer
+        for n in (0, 1):
+            with selecting(tunings[n]):
+                tunings[n].selected(kernels[n])
+                with selecting(tunings[2]):
+                    pass
+        with compiling() as inner:
+            assert current() is inner
+        with pytest.raises(ValueError, match="no"), selecting(tunings[3]):
+            raise ValueError("no")
+        with selecting(tunings[0]), contextlib.suppress(ValueError):
+            pass
+        with selecting(None):
+            pass
+        assert current() is outer
+    assert current() is None and inner.tunings == []
+    assert outer.tunings == [tunings[0], tunings[1], tunings[0]]
+    uses = uses_of(outer.tunings)
+    assert [(use.op, use.inputs, use.precision, use.count, use.hash) for use in uses] == [
+        ("mm", KEY.inputs, "highest", 2, "mm-c1"),
+        ("mm", KEY.inputs, "highest", 1, "cpp_0-c1"),
+    ]

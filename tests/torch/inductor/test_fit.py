@@ -17,22 +17,22 @@ PROGRAM = """
 import json, torch
 from backend.inductor.torch import tuning as torch_api
 from backend.worker.jobs import environment as fit
-found = {"fits": fit.examine()}
+found = {"fits": fit.examine_fit()}
 
 offer = fit.offer
 def broken(*args):
     raise AttributeError("'SizeVarAllocator' object has no attribute 'optimization_hint'")
 fit.offer = broken
-found["templates"] = fit.examine()
+found["templates"] = fit.examine_fit()
 fit.offer = offer
 
 key = torch_api.tuning_key
 torch_api.tuning_key = broken
-found["hooks"] = fit.examine()
+found["hooks"] = fit.examine_fit()
 torch_api.tuning_key = key
 
 torch.__version__ = "2.7.1+cpu"
-found["unknown"] = fit.examine()
+found["unknown"] = fit.examine_fit()
 print(json.dumps({name: [each.hooks, each.templates] for name, each in found.items()}))
 """
 
@@ -53,6 +53,6 @@ def test_each_of_them_is_tried(tmp_path: Path) -> None:
     hooks, templates = found["hooks"]
     assert "no attribute 'optimization_hint'" in hooks
     assert "no attribute 'optimization_hint'" in templates
-    off = "torch 2.7.1+cpu is not known to the hooks (2.8 to 2.15 are)"
+    off = "torch 2.7.1+cpu is not supported by the hooks (2.8 to 2.15 are)"
     assert found["unknown"] == [off, off]
     assert not list(tmp_path.rglob("*.jsonl"))  # no session

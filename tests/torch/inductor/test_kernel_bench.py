@@ -33,7 +33,7 @@ def test_arguments_are_copied_and_each_launch_finds_what_stood_in_them() -> None
     )
     a, b, c = (bench.output_of(hash) for hash in "abc")
     assert a.digest == b.digest != c.digest and a.same == a.runs == 10
-    assert bench.apart == {"c": pytest.approx(1 / 5)}
+    assert bench.distances == {"c": pytest.approx(1 / 5)}
     bench.renew(["a", "c"])
     assert bench.sample("a").ms > 0 and bench.sample("c").ms > 0
     assert torch.equal(whole, torch.arange(12.0)) and torch.equal(y, torch.ones(4))

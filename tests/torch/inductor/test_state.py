@@ -46,3 +46,21 @@ def test_a_kernel_that_runs_while_code_is_written_is_a_trial() -> None:
     with V.set_graph_handler(object()):
         assert generating()
     assert not generating()
+
+
+def test_modes_of_autotuning(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from torch._inductor import config
+    from torch._inductor.template_heuristics import triton as heuristics
+
+    from backend.inductor.torch.tuning import leaves_no_choice_to_ranks, modes
+
+    assert modes() == ()
+    monkeypatch.setattr(heuristics, "origami", object(), raising=False)  # as on ROCm
+    assert modes() == ("origami",)
+    with config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"):
+        assert modes() == ()
+    with config.patch(pipeline_max_autotune_gemm=True, incremental_autotune=True):
+        assert modes() == ("origami", "pipelined", "incremental")
+        assert leaves_no_choice_to_ranks({})
+    assert not leaves_no_choice_to_ranks({})

@@ -101,6 +101,6 @@ def test_tunings(folder: Path, part: str) -> None:
         fastest = row.tuning.choices[0]
         assert tuning.use.hash == fastest.hash
         if (fastest.hash or "").startswith("bmm"):
-            assert tuning.told == "seen" and tuning.share is not None and 0 < tuning.share < 1
+            assert tuning.basis == "seen" and tuning.share is not None and 0 < tuning.share < 1
         else:
-            assert tuning.told in ("once", "at most")
+            assert tuning.basis in ("once", "at most")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.records import Seen
+from tests.recount import recount
 
 pytestmark = pytest.mark.torch
 
@@ -65,6 +67,20 @@ def test_every_source_tells_of_the_same_tuning(run: Run) -> None:
     assert (cached.device, cached.precision) == ("cpu", "highest")
     assert log.seconds.benchmark and traced.seconds.benchmark
     assert traced.seconds.benchmark == pytest.approx(log.seconds.benchmark, rel=0.2)
+
+
+def test_another_way_to_count_agrees(run: Run, tmp_path: Path) -> None:
+    """Also of a run that took twice as long, and one with another winner."""
+    text = (run.folder / "stderr.log").read_text()
+    slower = re.sub(r"(\d+\.\d+) ms", lambda ms: f"{float(ms[1]) * 2:.4f} ms", text)
+    names = {"bmm": "cpp_CppMicroGemmFP32Vec_0", "cpp_CppMicroGemmFP32Vec_0": "bmm"}
+    other = re.sub(r"(?m)^  (\w+) (?=\S+ ms)", lambda row: f"  {names.get(row[1], row[1])} ", text)
+    for name, content in {"a.log": text, "b.log": slower, "c.log": other}.items():
+        (tmp_path / name).write_text(content)
+    for cache in (run.folder / "cache_dir" / "cache").iterdir():
+        (tmp_path / cache.name).write_bytes(cache.read_bytes())
+    counts, faults = recount(tmp_path)
+    assert (counts["logs"], counts["pairs"], counts["caches"]) == (3, 6, 1) and faults == []
 
 
 def test_times_are_the_same_doubles_or_rounded(run: Run) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.model import options
-from backend.model.options import text_of
+from backend.model.options import text_of_options
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from rocm_tui.jobs.worker import Worker, spawn_worker
@@ -34,7 +34,7 @@ JOB = {
 def given(stride: int) -> str:
     pairs = {"stride": (stride,) * 2, "padding": (1, 1), "dilation": (1, 1)}
     rest = {"transposed": (0,), "output_padding": (0, 0), "groups": (1,)}
-    return text_of(options.options(pairs | rest))
+    return text_of_options(options.options(pairs | rest))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_it_is_tuned_with_the_options_that_the_job_has(lab: Lab) -> None:
     assert lab.tuned["ok"], lab.tuned
     assert {choice["name"] for choice in lab.tuned["choices"]} == {"convolution", "rocm_conv_0"}
-    assert ("stride", (2, 2)) in options.of_hash("convolution", lab.hash("convolution"))
+    assert ("stride", (2, 2)) in options.options_of_hash("convolution", lab.hash("convolution"))
 
 
 def test_both_are_measured_and_compared_with_the_truth(lab: Lab) -> None:
@@ -88,7 +88,7 @@ def test_our_choice_is_called_once_it_is_pinned(lab: Lab) -> None:
 
 def test_without_options_it_is_not_rebuilt(lab: Lab) -> None:
     other = {**JOB, "shapes": [[1, 16, 8, 8], [4, 16, 3, 3]]}
-    assert "nothing tells its stride" in lab.worker.exchange(other)["reason"]
+    assert "cannot be rebuilt without its stride" in lab.worker.exchange(other)["reason"]
 
 
 def test_two_convolutions_of_one_key_are_not_confused(lab: Lab) -> None:

@@ -3,7 +3,6 @@ is what one worker puts there, but for the times."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
+from tests.support.documents import document
 
 WORDS = ("mm", "32x32", "32x32", "--dtype", "f32", "--templates")
 
@@ -54,14 +54,16 @@ def test_the_file_is_that_of_one_worker_but_for_the_times(
     alone = kept(tmp_path)
     done = rocm_tui(tmp_path, "tune", "--all", "--fleet", word, "--json")
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert (document["units"], document["merged"], document["left"]) == (1, 1, 0)
+    outcome = document(done.stdout, "tune-fleet")
+    assert (outcome["units"], outcome["merged"], outcome["left"]) == (1, 1, 0)
     fleet = kept(tmp_path)
     assert {key: set(times) for key, times in fleet.items()} == {
         k: set(t) for k, t in alone.items()
     }
     for key, times in fleet.items():
         assert len(times) > 1 and all(ms != alone[key][hash] for hash, ms in times.items())
+    listed = document(rocm_tui(tmp_path, "ls", "--json").stdout, "ls")["tunings"]
+    assert len(listed) > 1 and len({(row["id"], row["in_use"]) for row in listed}) == 1
     again = rocm_tui(tmp_path, "tune", "--all", "--missing", "--fleet", word)
     assert again.returncode == 0 and kept(tmp_path) == fleet
     assert again.stdout == "0 problems of 1 tuned and in the cache, 1 left out\n"
@@ -78,7 +80,7 @@ def test_what_has_one_choice_is_said_to_have_one_and_is_no_failure(tmp_path: Pat
     assert "was not tuned" not in done.stderr
     alone = rocm_tui(tmp_path, "tune", *words, "--json")
     assert alone.returncode == 0, alone.stderr
-    told = json.loads(alone.stdout)
+    told = document(alone.stdout, "tune")
     assert told["failed"] == told["tunings"] == []
     assert [one["reason"] for one in told["single"]] == [
         "there is nothing to choose from: Inductor offers mm"

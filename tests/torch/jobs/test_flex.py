@@ -126,12 +126,12 @@ def verify_job(tuning: Tuning, told: str) -> VerifyJob:
 
 
 def test_the_generated_code_calls_it(lab: Lab) -> None:
-    result = lab.do(verify_job(lab.call, lab.call.told))
+    result = lab.do(verify_job(lab.call, lab.call.options_text))
     assert (result["ok"], result["hash"]) == (True, lab.call.choices[0].hash), result
 
 
 def test_another_mask_is_another_choice_under_the_same_key(lab: Lab) -> None:
-    other = lab.call.told.replace("lt.Scalar(sub, 90)", "lt.Scalar(sub, 91)")
+    other = lab.call.options_text.replace("lt.Scalar(sub, 90)", "lt.Scalar(sub, 91)")
     result = lab.do(verify_job(lab.call, other))
     assert not result["ok"] and "is none of the" in result["reason"]
 
@@ -175,7 +175,7 @@ RUN = "lib = __import__('os').system('true')"
     [
         ({"functions": {"score_mod": RUN, "mask_mod": RUN}}, "`forward` is expected"),
         ({"call": "__import__('os').system('true')"}, "a call of flex attention is expected"),
-        ({"call": "flex_attention(t0, open, 1)"}, "no number, tensor or function"),
+        ({"call": "flex_attention(t0, open, 1)"}, "is not a number, tensor or function"),
         ({"reason": "it has sizes that may vary"}, "sizes that may vary"),
     ],
 )
@@ -188,6 +188,6 @@ def test_what_no_recorder_writes_is_refused(lab: Lab, change: dict[str, Any], wh
 def test_what_is_missing_is_said(lab: Lab) -> None:
     unknown = lab.do(verify_job(lab.call, ""))
     assert not unknown["ok"] and "rocm-tui run -- CMD" in unknown["reason"]
-    varying = lab.do(verify_job(lab.varying, lab.varying.told))
+    varying = lab.do(verify_job(lab.varying, lab.varying.options_text))
     assert not varying["ok"] and "compile with dynamic=False" in varying["reason"]
     assert flex_call_of(lab.varying.call) == FlexCall(reason=flex_call_of(lab.varying.call).reason)

@@ -193,7 +193,7 @@ def test_it_is_pinned_and_verified(lab: Lab, kind: str) -> None:
     store.pin(None, tuning.key, ours.hash, label=ours.label)
     pins = [status.pin for status in store.status() if status.pin.inputs == tuning.inputs_key]
     [asked] = pins_to_verify([pin for pin in pins if pin.hash == ours.hash], lab.elsewhere)
-    assert asked.told == tuning.told
+    assert asked.options == tuning.options_text
     result = lab.do(asked.job())
     assert (result["ok"], result["hash"]) == (True, ours.hash), result
 

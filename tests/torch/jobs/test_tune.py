@@ -26,6 +26,7 @@ from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning as Record
 from backend.pins.store import PinStore
 from rocm_tui.jobs.worker import Worker, spawn_worker
+from tests.support.documents import document
 from tests.support.hooked import by_tuning, sessions
 from tests.support.terminal_lab import raised_numbers
 from tests.support.torch_models import child_env, compiled
@@ -201,7 +202,7 @@ def test_the_command_tunes_by_id_and_prints_the_row(tuned: Tuned) -> None:
         words, env=child_env(tuned.cache), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    told = json.loads(done.stdout)
+    told = document(done.stdout, "tune")
     (row,) = told["tunings"]
     assert row["id"] == id_ and row["selected_by"] == "timing" and told["failed"] == []
     _, after = entry(tuned.cache)
@@ -217,7 +218,10 @@ F32 = "'cpu', 'torch.float32'"
         ({"op": "convolution"}, "convolution cannot be rebuilt"),
         ({"backends": ["ATEN"]}, "nothing to choose from: Inductor offers bmm"),
         ({"shapes": [[4, 32], [32, 4]], "op": "mm"}, "nothing to choose from: Inductor offers mm"),
-        ({"inputs": f"[({F32}, 32, 4, 8, 2, 0), ({F32}, 4, 8, 8, 1, 0)]", "op": "mm"}, "asked for"),
+        (
+            {"inputs": f"[({F32}, 32, 4, 8, 2, 0), ({F32}, 4, 8, 8, 1, 0)]", "op": "mm"},
+            "Inductor tuned mm",
+        ),
         ({"device": "cuda"}, "no torch.float32 tensor on cuda here"),
         ({"dtypes": ["torch.load"]}, "no dtype"),
     ],

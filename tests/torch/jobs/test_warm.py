@@ -21,7 +21,7 @@ from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from backend.wire.jobs import MeasureJob, TuneJob, VerifyJob
-from backend.worker.protocol import Events
+from backend.worker.protocol import EventReceiver
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.verify import PinToVerify, Verifying
 from rocm_tui.jobs.limits import Limits
@@ -251,5 +251,5 @@ def test_a_worker_says_when_it_is_not_as_new(tmp_path: Path, act: str, told: lis
         timeout=300,
         check=True,
     )
-    events = [e for e in Events("t").feed(done.stdout) if e["event"] in ("result", "stale")]
+    events = [e for e in EventReceiver("t").feed(done.stdout) if e["event"] in ("result", "stale")]
     assert [event.get("spent") for event in events] == told

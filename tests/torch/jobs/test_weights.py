@@ -17,12 +17,12 @@ from backend.cache.autotune import copy_unpinned
 from backend.disk.layout import Layout
 from backend.model.events import GraphCompiled
 from backend.model.graph import Swap
-from backend.model.options import of_text
+from backend.model.options import options_of_text
 from backend.model.problem import TensorSpec, TuningKey
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, WorkerJob, job_words
-from backend.worker.problem import options_of, rebuild
+from backend.worker.problem import options_of_key, rebuild
 from backend.worker.rebuilt import NotRebuildable
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.sources import load_model
@@ -88,7 +88,7 @@ def test_all_choices_are_measured_and_right(lab: Lab, kind: str) -> None:
     """Another key, or a hash that is not offered, is an error of the job."""
     need(kind)
     tuning = lab.tunings[kind]
-    assert tuning.op == OPS.get(kind, "linear_unary") and tuning.told
+    assert tuning.op == OPS.get(kind, "linear_unary") and tuning.options_text
     choices = [c for c in tuning.choices if kind in CPP or kind.split()[0] in (c.hash or "")]
     assert len(choices) >= (2 if kind in CPP else 1)
     result = lab.do(measure_job(tuning, choices, budget=0.1, rounds=2))
@@ -113,7 +113,7 @@ def test_it_is_pinned_and_verified(lab: Lab, kind: str) -> None:
     store = PinStore(lab.layout)
     store.pin(None, tuning.key, cpp.hash, label=cpp.label)
     [asked] = pins_to_verify([s.pin for s in store.status() if s.pin.hash == cpp.hash], lab.layout)
-    assert asked.told == tuning.told
+    assert asked.options == tuning.options_text
     result = lab.do(asked.job())
     assert (result["ok"], result["hash"]) == (True, cpp.hash), result
 
@@ -156,7 +156,7 @@ def test_what_runs_on_no_cpu_is_built_again_to_its_key(lab: Lab, kind: str) -> N
 def test_kernels_that_a_setting_asked_for_are_asked_for_again() -> None:
     specs = [TensorSpec("cpu", "torch.float32", (16, 16), (16, 1), 0)] * 2
     assert rebuild("mm", specs).settings == {}
-    assert rebuild("mm", specs, of_text("tma=1")).settings == {
+    assert rebuild("mm", specs, options_of_text("tma=1")).settings == {
         "triton.enable_persistent_tma_matmul": True
     }
 
@@ -164,9 +164,9 @@ def test_kernels_that_a_setting_asked_for_are_asked_for_again() -> None:
 def test_what_was_recorded_decides_between_two_that_share_a_key() -> None:
     key = TuningKey("linear_unary", "[]", "highest")
     hashes = [f"_linear_pointwise-attr='{name}'-scalars=[]-cab" for name in ("relu", "tanh")]
-    assert dict(options_of(key, hashes, "attr=tanh,frozen=1"))["attr"] == ("tanh",)
+    assert dict(options_of_key(key, hashes, "attr=tanh,frozen=1"))["attr"] == ("tanh",)
     with pytest.raises(NotRebuildable, match=r"relu.* and .*tanh"):
-        options_of(key, hashes)
+        options_of_key(key, hashes)
 
 
 def test_without_what_was_recorded_its_program_is_to_be_run(lab: Lab) -> None:

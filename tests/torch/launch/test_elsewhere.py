@@ -13,7 +13,7 @@ import pytest
 from backend.inductor.child_python import importing
 from backend.model.events import ChoiceFailed, ChoiceTimed, SessionStarted
 from rocm_tui import environment as hook_env
-from tests.support.hooked import BMM, LAUNCHER, by_tuning, launch, sessions
+from tests.support.hooked import BMM, by_tuning, launch, sessions
 from tests.support.places import ROOT
 from tests.support.rocm_programs import ON
 from tests.support.torch_models import child_env
@@ -104,10 +104,12 @@ def test_the_program_s_torch_is_the_one_that_our_choices_run_with(
     """Tool and program in environments of their own, both with a torch."""
     program = tmp_path / "program.py"
     program.write_text(f"{BMM}print(torch.__file__)\n")
-    begin, flag, code = LAUNCHER
-    ours = f"import sys; sys.path.insert(0, {str(tool)!r}); {code}"
+    ours = (
+        f"import sys; sys.path.insert(0, {str(tool)!r})\n"
+        "from rocm_tui.cli import main; sys.exit(main())"
+    )
     done = subprocess.run(
-        [begin, flag, ours, "--", elsewhere, "-W", "ignore", str(program)],
+        [sys.executable, "-c", ours, "run", "--", elsewhere, "-W", "ignore", str(program)],
         env=child_env(tmp_path / "cache", ON),
         capture_output=True,
         text=True,

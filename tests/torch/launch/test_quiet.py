@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tracemalloc
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -37,6 +38,17 @@ def filtered(*pieces: bytes) -> bytes:
 
 def prefixed(prefix: bytes) -> bytes:
     return b"".join(prefix + line for line in TABLE.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("part", [b"\t", b"[a]", b"\x1b[m"])
+def test_a_long_prefix_without_a_line_end_takes_little_memory(part: bytes) -> None:
+    line = part * (1_000_000 // len(part))
+    tracemalloc.start()
+    try:
+        assert filtered(TABLE, line) == line
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +137,7 @@ def test_real_logs_lose_their_tables_alone() -> None:
 def test_a_real_table_is_hidden_and_kept(tmp_path: Path) -> None:
     program = "import sys\nprint('mine', file=sys.stderr)\n" + BMM + "print('end', file=sys.stderr)"
     done = launch_program(program, tmp_path / "cache", "--quiet")
-    first, second, summary = done.stderr.splitlines()
+    first, second, summary, *_ = done.stderr.splitlines()
     assert (first, second) == ("mine", "end")
     assert summary.startswith("rocm-tui: 1 tuning recorded in ")
     (kept,) = (tmp_path / "cache" / "rocm_tui" / "sessions").glob("*.stderr.log")

@@ -7,11 +7,13 @@ from pathlib import Path
 from tests.support.hooked import BMM, launch_program
 
 UNTUNED = BMM.replace("config.max_autotune = True", "")
-ADVICE = "max_autotune was off for it; to tune: rocm-tui run --max-autotune -- CMD"
 
 
 def test_a_run_without_max_autotune_says_what_to_add(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for _ in ("cold", "warm"):
-        last = launch_program(UNTUNED, cache).stderr.splitlines()[-1]
-        assert last == f"rocm-tui: 0 tunings recorded, with 1 compiled graph: {ADVICE}"
+        first, look, command = launch_program(UNTUNED, cache).stderr.splitlines()[-3:]
+        assert first.startswith("rocm-tui: 0 tunings recorded in ")
+        assert first.endswith(", with 1 compiled graph")
+        assert look == "rocm-tui: worth a look: max_autotune was off for it"
+        assert command.startswith("rocm-tui: next: rocm-tui run --max-autotune -- ")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.cache.best_config import read, source_of
+from backend.cache.best_config import kernel_source_of, read
 from backend.cache.configs import described
 from backend.disk.layout import Layout
 from backend.model.choice import parse_config
-from backend.model.inductor_kernel import config_of
+from backend.model.inductor_kernel import comparable_config
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
@@ -22,9 +22,9 @@ from tests.support.triton_lab import ROOT
 
 
 def pinned(store: PinStore, file: Path, block: int) -> TuningKey:
-    kernel = source_of(file, read(file)).kernel
+    kernel = kernel_source_of(file, read(file)).kernel
     key = TuningKey(kernel.op, kernel.inputs, "")
-    hash, name, text = described(config_of({"XBLOCK": block}, 4, 1))
+    hash, name, text = described(comparable_config({"XBLOCK": block}, 4, 1))
     store.pin(None, key, hash, name, config=parse_config(text))
     return key
 

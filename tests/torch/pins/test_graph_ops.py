@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -11,95 +10,11 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import OPS, WantedChoice, judge, may_hold
+from backend.pins.graphs.match import WantedChoice, judge
 from backend.pins.graphs.parts import ChoiceSources
-from backend.pins.graphs.text import GraphText, read_graph_text
+from backend.pins.graphs.text import read_graph_text
 from tests.support.cpu_offers import onednn_takes_bfloat16
-from tests.support.graph_samples import FOLDER, Sample, samples
 from tests.support.tuned_ops import CHEAP, Offered, compile_ops
-
-SAMPLES = samples()
-MODULES: dict[str, str] = json.loads((FOLDER / "modules.json").read_text())
-
-
-def name_of(sample: Sample) -> str:
-    return f"{sample.name}-{sample.op}"
-
-
-@pytest.fixture
-def sources(tmp_path: Path) -> ChoiceSources:
-    """The modules of some choices, where Inductor keeps them."""
-    for key, text in MODULES.items():
-        path = tmp_path / key[1:3] / f"{key}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    return ChoiceSources(tmp_path)
-
-
-@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
-def test_a_graph_of_a_gpu_is_found_by_what_was_tuned(sample: Sample) -> None:
-    graph = read_graph_text(sample.data)
-    assert sample.rivals
-    for choice in sample.rivals:
-        wanted = WantedChoice(sample.op, sample.inputs, choice, sample.rivals)
-        verdict = judge(graph, wanted)
-        if sample.called is None:
-            assert verdict == "absent"
-        elif kind_of(choice) and kind_of(sample.called):
-            assert verdict == "unknown"  # two of Triton's, and nothing is known of them
-        else:
-            assert verdict == ("same" if choice == sample.called else "other")
-        assert verdict == "absent" or may_hold(sample.data, wanted)
-
-
-def test_every_op_of_these_graphs_has_a_proven_row() -> None:
-    ops = {sample.op for sample in SAMPLES if sample.called}
-    assert len(ops) >= 11 and all(OPS[op].proven for op in ops)
-
-
-@pytest.mark.parametrize(
-    "sample",
-    [s for s in SAMPLES if s.called and s.called.rpartition("-")[2] in MODULES],
-    ids=name_of,
-)
-def test_choices_of_one_template_are_told_apart_by_their_modules(
-    sample: Sample, sources: ChoiceSources
-) -> None:
-    """No session recorded them; what Inductor compiled to time them lies there."""
-    graph = read_graph_text(sample.data)
-    told = {}
-    for choice in sample.rivals:
-        constants = sources.constants(choice, kind_of(choice))
-        assert bool(constants) == bool(kind_of(choice))
-        wanted = WantedChoice(sample.op, sample.inputs, choice, sample.rivals, {}, constants)
-        told[choice] = judge(graph, wanted)
-    assert told == {c: "same" if c == sample.called else "other" for c in sample.rivals}
-
-
-def _pairs() -> list[tuple[Sample, Sample]]:
-    rows = {(s.name, s.op): s for s in SAMPLES if s.called and kind_of(s.called)}
-    return [
-        (one, rows[name.removesuffix("a") + "b", op])
-        for (name, op), one in rows.items()
-        if name.endswith(".a") and (name.removesuffix("a") + "b", op) in rows
-    ]
-
-
-@pytest.mark.parametrize("pair", _pairs(), ids=lambda pair: name_of(pair[0]))
-def test_a_graph_with_another_config_is_another_choices(pair: tuple[Sample, Sample]) -> None:
-    """Two graphs of one program, whose kernels have the constants of two choices."""
-    graphs = [read_graph_text(sample.data) for sample in pair]
-    for mine, other in (graphs, reversed(graphs)):
-        constants = _constants(mine)
-        wanted = WantedChoice(
-            pair[0].op, pair[0].inputs, "triton_x-c1", ("triton_y-c2",), {}, constants
-        )
-        assert (judge(mine, wanted), judge(other, wanted)) == ("same", "other")
-
-
-def _constants(graph: GraphText) -> dict[str, str]:
-    (kernel,) = graph.templates
-    return dict(kernel.config)
 
 
 @pytest.mark.torch

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import hashlib
 import json
-import os
 import random
 import shutil
 import subprocess
 import time
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +18,9 @@ from backend.disk.layout import Layout
 from backend.errors import MegaCacheInvalid
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
-from backend.sharing.mega_cache import MAX_ARTIFACTS, read_mega_cache
-from rocm_tui.cli.entry import main
+from backend.sharing.mega_cache import read_mega_cache
 from tests.support.places import ROOT
+from tests.support.sharing_lab import doctor, with_checksum
 from tests.support.terminal_lab import WATCH, Terminal
 from tests.support.tools import needs_tool, require_tool
 
@@ -69,11 +65,6 @@ def pin_the_other(layout: Layout) -> TuningKey:
     ((key, times),) = file.entries.items()
     PinStore(layout).pin(None, key, max(times, key=times.__getitem__))
     return key
-
-
-def doctor(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
-    code = main(["doctor", *map(str, words)])
-    return code, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("which", ["once", "twice"])
@@ -125,102 +116,6 @@ def test_doctor_says_what_becomes_of_configurations(
     assert "0 new, 0 as here, 1 would replace another" in doctor(capsys, saved.once, *place)[1]
 
 
-# Files that are none
-
-
-def number(value: int) -> bytes:
-    return value.to_bytes(8, "big")
-
-
-def text(value: str) -> bytes:
-    data = base64.b64encode(value.encode())
-    return number(len(data)) + data
-
-
-def with_checksum(body: bytes) -> bytes:
-    return zlib.crc32(body).to_bytes(4, "big") + body
-
-
-def section(kind: str, *entries: tuple[str, bytes]) -> bytes:
-    parts = [text(kind), number(len(entries))]
-    parts += [text(key) + number(len(data)) + data for key, data in entries]
-    return b"".join(parts)
-
-
-ODD = {
-    "empty": (b"", "too short"),
-    "garbage": (b"\x80\x04" * 500, "does not begin"),
-    "bundle": (gzip.compress(b"manifest.json"), "bundles were removed"),
-    "version": (with_checksum(number(2)), "does not begin"),
-    "checksum": (b"\0\0\0\0" + number(1) + section("inductor", ("fab", b"x")), "checksum"),
-    "cut": (with_checksum(number(1) + section("inductor", ("fab", b"xyz"))[:-2]), "ends in"),
-    "count": (with_checksum(number(1) + text("inductor") + number(1 << 62)), "more entries"),
-    "length": (with_checksum(number(1) + number((1 << 64) - 1)), "ends in"),
-    "no text": (with_checksum(number(1) + number(4) + b"\xff\xff\xff\xff"), "no text"),
-    "long name": (with_checksum(number(1) + section("x" * 500)), "too long"),
-    "sections": (with_checksum(number(1) + section("a") * 1001), "more entries"),
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_one_line_for_what_is_no_mega_cache(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, why = ODD[name]
-    path = tmp_path / "odd.bin"
-    path.write_bytes(data)
-    with pytest.raises(MegaCacheInvalid, match=why) as caught:
-        read_mega_cache(path)
-    assert "\n" not in str(caught.value)
-    code, out = doctor(capsys, path, "--cache-dir", tmp_path)
-    assert code == 1 and str(caught.value) in out and len(out.splitlines()) == 2
-
-
-def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all calls of `os.pread` from now on."""
-    sizes: list[int] = []
-    pread = os.pread
-
-    def counting(descriptor: int, size: int, offset: int) -> bytes:
-        sizes.append(size)
-        return pread(descriptor, size, offset)
-
-    monkeypatch.setattr(os, "pread", counting)
-    return sizes
-
-
-def test_files_of_other_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fifo, sparse = tmp_path / "fifo", tmp_path / "sparse"
-    os.mkfifo(fifo)
-    with sparse.open("wb") as file:
-        file.truncate(100 << 30)
-    for path, why in (
-        (fifo, "regular file"),
-        (sparse, "bigger than 8 GiB"),
-        (tmp_path, "regular file"),
-        (Path("/dev/zero"), "regular file"),
-        (tmp_path / "nothing", "read: No such file or directory$"),
-    ):
-        with pytest.raises(MegaCacheInvalid, match=why):
-            read_mega_cache(path)
-    with sparse.open("r+b") as file:  # small enough, and nothing but zeros
-        file.truncate(7 << 30)
-    read = count_reads(monkeypatch)
-    with pytest.raises(MegaCacheInvalid, match="does not begin"):
-        read_mega_cache(sparse)
-    assert 0 < sum(read) < 100  # no checksum of the zeros
-    assert MAX_ARTIFACTS < 1_000_000
-
-
-def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "mega.bin"
-    path.write_bytes(with_checksum(number(1) + section("autotune", ("a.best_config", b"x" * 999))))
-    mega = read_mega_cache(path)
-    os.truncate(path, 100)
-    with pytest.raises(MegaCacheInvalid, match="became shorter"):
-        list(mega.contents(mega.artifacts))
-
-
 def test_mutations_of_a_real_one(saved: Saved, tmp_path: Path) -> None:
     """With a right checksum: read or refused, never anything else."""
     body = saved.twice.read_bytes()[4:]
@@ -240,21 +135,6 @@ def test_mutations_of_a_real_one(saved: Saved, tmp_path: Path) -> None:
         assert all(len(data) == a.size for a, data in mega.contents(mega.artifacts))
         read += bool(mega.artifacts)
     assert 0 < read < len(places)
-
-
-def test_hostile_names_do_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "evil.bin"
-    evil = "\x1b]52;c;ZXZpbA==\x07"
-    entries = [
-        section(f"new{evil}", (evil, b"")),
-        section("autotune", ("../../../etc/x.best_config", b"{}"), ("/etc/passwd", b"{}")),
-        section("inductor", ("../up", b"")),
-    ]
-    path.write_bytes(with_checksum(number(1) + b"".join(entries)))
-    code, out = doctor(capsys, path, "--cache-dir", tmp_path)
-    assert code == 1 and "\x1b" not in out and "\x07" not in out
-    assert "3 names that PyTorch never gives" in out and "do not load it" in out
-    assert "unknown type" in out
 
 
 # Loaded after the pin

@@ -151,7 +151,7 @@ def test_each_graph_is_found_by_its_ops_alone(layout: Layout) -> None:
         index = GraphIndex(layout)
         for choice in times:
             wanted = WantedChoice(key.op, key.inputs, choice, tuple(times))
-            verdicts.append([index.verdict(entry, wanted) for entry in index.live()])
+            verdicts.append(index.verdicts(index.live(), wanted))
         for by_extern, by_template in zip(*verdicts, strict=True):
             assert {by_extern, by_template} in ({"absent"}, {"same", "other"})
         holders[key] = sum(verdict != "absent" for verdict in verdicts[0])
@@ -175,7 +175,7 @@ def test_the_same_sizes_under_another_op_or_dtype_are_another_matter(layout: Lay
         rivals = tuple(name.replace("bmm-", f"{op}-") for name in hashes)
         for choice in rivals:
             wanted = WantedChoice(op, inputs, choice, rivals)
-            assert {index.verdict(entry, wanted) for entry in index.live()} == {"absent"}
+            assert {*index.verdicts(index.live(), wanted)} == {"absent"}
 
 
 def test_a_model_compiled_while_pinned_and_one_that_two_pins_concern(layout: Layout) -> None:

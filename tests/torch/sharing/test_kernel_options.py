@@ -3,12 +3,10 @@ lowering, given it, generates a kernel with just that configuration."""
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,100 +18,13 @@ from backend.model.choice import Choice
 from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.sharing.kernel_options import FlexChoice, as_python, calls_of, options_of
+from backend.sharing.kernel_options import FlexChoice, kernel_options_of
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.records import Seen
 from tests.support.places import ROOT
+from tests.support.sharing_lab import BACKWARD, FORWARD, ROCM, eval_options
 from tests.support.torch_models import child_env, tui
 from tests.support.triton_lab import triton_python
-
-FORWARD = {"BLOCK_M": "64", "BLOCK_N": "32", "num_warps": "4", "num_stages": "2"}
-BACKWARD = {
-    "BLOCK_M1": "32",
-    "BLOCK_N1": "64",
-    "BLOCK_M2": "64",
-    "BLOCK_N2": "32",
-    "num_warps": "8",
-    "num_stages": "1",
-}
-ROCM = {"kpack": "1", "matrix_instr_nonkdim": "0", "waves_per_eu": "0"}
-SHAPES = ((2, 8, 1024, 64),) * 3
-CHOICE = FlexChoice("3fa91c2", "flex_attention", "triton_flex_attention-c1", "x", FORWARD)
-BACK = replace(
-    CHOICE,
-    op="flex_attention_backward",
-    hash="triton_flex_attention_backward-c1",
-    config={**BACKWARD, **ROCM},
-)
-
-
-def test_each_pass_has_its_keys() -> None:
-    assert options_of(CHOICE) == {
-        "BLOCK_M": 64,
-        "fwd_BLOCK_N": 32,
-        "fwd_num_warps": 4,
-        "fwd_num_stages": 2,
-    }
-    assert options_of(BACK) == {f"bwd_{name}": int(text) for name, text in BACKWARD.items()}
-    decoding = replace(CHOICE, op="flex_decoding")
-    assert list(options_of(decoding)) == ["fwd_BLOCK_N", "fwd_num_warps", "fwd_num_stages"]
-    assert options_of(replace(CHOICE, config={**FORWARD, "USE_TMA": "True"}))["fwd_USE_TMA"] is True
-
-
-def test_a_forward_and_its_backward_are_one_call() -> None:
-    forward, backward = replace(CHOICE, shapes=SHAPES), replace(BACK, shapes=SHAPES)
-    (call,) = calls_of([backward, forward]).calls
-    assert call.choices == (forward, backward)
-    assert call.options == {**options_of(forward), **options_of(backward)}
-    assert len(calls_of([forward, backward, replace(forward, id="0000000")]).calls) == 3
-    assert len(calls_of([forward, replace(backward, shapes=SHAPES[:2])]).calls) == 2
-    assert len(calls_of([CHOICE, BACK]).calls) == 2  # nothing tells that they belong together
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"op": "flex_flash_attention"}, "no tile sizes are options of flex_flash_attention"),
-        ({"hash": "flex_attention-c1"}, "a C++ template"),
-        ({"hash": "call_aten_x-c1"}, "not Inductor's Triton template"),
-        ({"config": {}}, "not known: no session or log"),
-        ({"config": {"BLOCK_M": "64"}}, "no BLOCK_N, num_warps, num_stages"),
-        ({"config": {**FORWARD, "BLOCK_M": "__import__('os')"}}, "BLOCK_M=__import__"),
-        ({"config": {**FORWARD, "BLOCK_M": "²"}}, "BLOCK_M=²"),
-        ({"config": {**FORWARD, "num_warps": "9" * 5000}}, "num_warps=999"),
-        ({"config": {**FORWARD, "USE_TMA": "1\n"}}, "USE_TMA=1?"),
-    ],
-)
-def test_what_no_options_say_is_named(change: dict[str, Any], why: str) -> None:
-    found = calls_of([replace(CHOICE, **change)])
-    assert not found.calls
-    (remark,) = found.left_out
-    assert why in remark.text and remark.text.isprintable() and len(remark.text) < 200
-
-
-def test_what_the_options_leave_open() -> None:
-    other = {**BACK.config, "matrix_instr_nonkdim": "16"}
-    (note,) = calls_of([replace(BACK, rivals=(other,))]).notes
-    assert "matrix_instr_nonkdim=0 cannot be an option" in note.text and "kpack" not in note.text
-    assert not calls_of([replace(BACK, rivals=(dict(BACK.config),))]).notes
-
-
-def test_the_text_is_python_whatever_a_log_says() -> None:
-    evil = replace(CHOICE, label='\n"""\nimport os\x1b[2J\u2028boom', shapes=SHAPES)
-    text = as_python(calls_of([evil]).calls)
-    assert eval_options(text) == [options_of(CHOICE)]
-    assert "\x1b" not in text and "\u2028" not in text
-    assert text.startswith("# 3fa91c2 flex_attention(2x8x1024x64, 2x8x1024x64, 2x8x1024x64): ")
-
-
-def eval_options(text: str) -> list[dict[str, Any]]:
-    """The values of all `kernel_options` of a text, which has nothing else."""
-    nodes = ast.parse(text).body
-    assert all(isinstance(node, ast.Assign) for node in nodes)
-    return [ast.literal_eval(node.value) for node in nodes if isinstance(node, ast.Assign)]
-
-
-# What PyTorch makes of it
 
 
 class Compiler:
@@ -285,7 +196,9 @@ def test_the_log_of_pytorch_gives_the_fastest(tmp_path: Path) -> None:
         assert told == [(choice.ms, tuned(choice.config)) for choice in choices]
     done = tui(root, "export", "--kernel-options", "--fastest", "--from", str(log))
     first, second = sorted(eval_options(done.stdout), key=len)
-    best = {op: options_of(FlexChoice("", op, "", "", c[0].config)) for op, c in offered.items()}
+    best = {
+        op: kernel_options_of(FlexChoice("", op, "", "", c[0].config)) for op, c in offered.items()
+    }
     assert first == best["flex_decoding"]
     assert second == {**best["flex_attention"], **best["flex_attention_backward"]}
 

@@ -1,12 +1,10 @@
-"""Pins as Inductor's lookup table: what it can hold, and what PyTorch's own code reads of it."""
+"""Pins as Inductor's lookup table: what PyTorch's own code reads of it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,149 +19,20 @@ from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.store import PinStore
-from backend.sharing.lookup_table import ATEN, TRITON, lookup_table, value_of
-from backend.sharing.share import Machine, SharedPin
+from backend.sharing.lookup_table import ATEN, TRITON
+from tests.support.sharing_lab import (
+    ADDMM_HASH,
+    BATCHED,
+    BIAS,
+    DESCRIPTION,
+    GPU,
+    PIN,
+    TRITON_HASH,
+    VALUES,
+    A,
+    B,
+)
 from tests.support.torch_models import tui
-
-GPU = "gfx942:sramecc+:xnack-"
-MACHINE = Machine(arch=GPU, hip="7.1.0", device="AMD Instinct MI300X", compute_units=304)
-A = "('cuda', 'torch.float16', 64, 128, 128, 1, 0)"
-B = "('cuda', 'torch.float16', 128, 96, 1, 128, 0)"
-BIAS = "('cuda', 'torch.float16', 64, 96, 0, 1, 0)"
-BATCHED = (
-    "[('cuda', 'torch.bfloat16', 4, 64, 128, 8192, 128, 1, 0), "
-    "('cuda', 'torch.bfloat16', 4, 128, 96, 12288, 96, 1, 0)]"
-)
-DESCRIPTION = (
-    "ACC_TYPE='tl.float32', ALLOW_TF32=False, BLOCK_K=32, BLOCK_M=64, BLOCK_N=32, EVEN_K=True, "
-    "GROUP_M=8, USE_FAST_ACCUM=False, kpack=2, matrix_instr_nonkdim=16, waves_per_eu=0, "
-    "num_stages=2, num_warps=4"
-)
-"""As torch 2.13 prints a Triton choice on ROCm."""
-VALUES = {
-    "ACC_TYPE": "tl.float32",
-    "BLOCK_K": 32,
-    "BLOCK_M": 64,
-    "BLOCK_N": 32,
-    "EVEN_K": True,
-    "GROUP_M": 8,
-    "USE_FAST_ACCUM": False,
-    "kpack": 2,
-    "matrix_instr_nonkdim": 16,
-    "waves_per_eu": 0,
-    "num_stages": 2,
-    "num_warps": 4,
-}
-TRITON_HASH, ADDMM_HASH = "triton_mm-cabc", "addmm-alpha=1-beta=1-cdef"
-PIN = SharedPin(
-    op="mm",
-    inputs=f"[{A}, {B}]",
-    precision="highest",
-    hash=TRITON_HASH,
-    label="triton_mm_3",
-    machine=MACHINE,
-    config=Choice(description=DESCRIPTION).config,
-)
-
-
-def entries(pin: SharedPin) -> dict[str, Any]:
-    return dict(lookup_table([pin]).entries)
-
-
-def reason(pin: SharedPin) -> str:
-    table = lookup_table([pin])
-    assert not table.entries and not table.pins
-    (remark,) = table.left_out
-    return remark.text
-
-
-def test_the_form_of_the_table() -> None:
-    key = f"{GPU}+((torch.float16, [64, 128], [128, 1]), (torch.float16, [128, 96], [1, 128]))+mm"
-    assert entries(PIN) == {key: [{"template_id": "triton::mm", **VALUES}]}
-    assert entries(replace(PIN, hash="mm-cxyz", config={})) == {key: [{"template_id": "aten::mm"}]}
-    cuda = Machine(arch="sm_90", cuda="13.0", device="NVIDIA H200")
-    assert list(entries(replace(PIN, machine=cuda))) == [key.replace(GPU, "NVIDIA H200")]
-
-
-def test_scalars_come_from_the_hashes_of_the_rivals() -> None:
-    inputs = f"[{BIAS}, {A}, {B}]"
-    timings = {"highest": {TRITON_HASH: 0.1, ADDMM_HASH: 0.2, "bias_addmm-alpha=1-beta=1-c1": 0.2}}
-    table = lookup_table([replace(PIN, op="addmm", inputs=inputs, timings=timings)])
-    (key,) = table.entries
-    assert key.startswith(f"{GPU}+((torch.float16, [64, 96], [0, 1]), ")
-    assert key.endswith("+alpha=1&beta=1+addmm")
-    (note,) = table.notes
-    assert "ATen's choices of addmm apart" in note.text
-
-    odd = {"highest": {TRITON_HASH: 0.1, "addmm-alpha=-0.5-beta=1e-05-cdef": 0.2}}
-    (key,) = entries(replace(PIN, op="addmm", inputs=inputs, timings=odd))
-    assert key.endswith("+alpha=-0.5&beta=1e-05+addmm")
-    assert "not known" in reason(replace(PIN, op="addmm", inputs=inputs))
-    both = {"highest": {**timings["highest"], **odd["highest"]}}
-    assert "two values" in reason(replace(PIN, op="addmm", inputs=inputs, timings=both))
-
-
-def test_aten_is_asked_for_with_the_bias_as_it_was() -> None:
-    pin = replace(PIN, op="addmm", inputs=f"[{BIAS}, {A}, {B}]", hash=ADDMM_HASH, config={})
-    found = entries(pin)
-    assert [re.search(r"float16, (.*?)\)", key)[1] for key in found] == [  # type: ignore[index]
-        "[64, 96], [0, 1]",
-        "[96], [1]",
-        "[1, 96], [96, 1]",
-    ]
-    assert set(map(str, found.values())) == {"[{'template_id': 'aten::addmm'}]"}
-    assert entries(replace(pin, hash="bias_addmm-alpha=1-beta=1-c1")).keys() == found.keys()
-    full = pin.inputs.replace("64, 96, 0, 1", "64, 96, 96, 1")
-    assert len(entries(replace(pin, inputs=full))) == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"op": "packed_linear"}, "does not ask the table for packed_linear"),
-        ({"op": "convolution", "hash": "triton_convolution2d-c1"}, "does not ask"),
-        ({"inputs": PIN.inputs.replace("cuda", "cpu")}, "GPUs only"),
-        ({"inputs": PIN.inputs + "_64"}, "ends in _64"),
-        ({"inputs": PIN.inputs.replace("128, 1, 0)", "128, 1, 256)")}, "does not begin"),
-        ({"inputs": "[nonsense"}, "not an inputs key"),
-        ({"machine": Machine()}, "GPU that it was tuned on is not known"),
-        ({"hash": "CppMicroGemmFP32Vec-c1"}, "a C++ template"),
-        ({"hash": "ck_gemm_template-c1"}, "a Composable Kernel"),
-        ({"hash": "cutlass_gemm-c1"}, "a CUTLASS kernel"),
-        ({"hash": "decompose_k_mm_4_split-c1"}, "a decomposition"),
-        ({"hash": "rocm_gemm-c1"}, "a kernel of ours"),
-        ({"hash": "rocm_triton-c1"}, "a kernel of ours"),
-        ({"hash": "triton_mm_persistent_tma-c1"}, "parameters that no log tells"),
-        ({"hash": "triton_bmm-c1"}, "parameters that no log tells"),
-        ({"hash": "triton_mm_persistent-c1"}, "no NUM_SMS"),
-        ({"hash": "mm_dtype-out_dtype=torch.float32-c1"}, "arguments that the table would drop"),
-        ({"op": "scaled_mm", "hash": "_scaled_mm-out_dtype=1-c1"}, "would drop"),
-        ({"hash": "contiguous_mm-[64]"}, "would drop"),
-        ({"config": {}}, "is not known: no session or log here tells it"),
-        ({"config": {"BLOCK_M": "64", "num_warps": "4"}}, "no ACC_TYPE, BLOCK_K, BLOCK_N, EVEN_K"),
-        ({"config": {**PIN.config, "BLOCK_M": "__import__('os')"}}, "the value __import__"),
-        ({"config": {**PIN.config, "BLOCK_M": "s0"}}, "the value s0"),
-    ],
-)
-def test_what_it_cannot_hold_is_named(change: dict[str, Any], why: str) -> None:
-    assert why in reason(replace(PIN, **change))
-
-
-def test_values() -> None:
-    texts = ["-1", "64", "True", "None", "'tl.float32'"]
-    assert [value_of(text) for text in texts] == [-1, 64, True, None, "tl.float32"]
-
-
-def test_of_two_pins_with_one_key_the_later_counts() -> None:
-    early = replace(PIN, precision="high", when=1.0, hash="mm-c1", config={})
-    table = lookup_table([early, replace(PIN, when=2.0)])
-    assert [remark.subject for remark in table.left_out] == [early]
-    assert [config["template_id"] for (config,) in table.entries.values()] == ["triton::mm"]
-    same = lookup_table([replace(PIN, precision="high"), PIN])
-    assert len(same.pins) == 2 and not same.left_out
-
-
-# What PyTorch reads
 
 SYSTEM = "cafe"
 KEYS = {
@@ -229,7 +98,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = layout.root.parent / "table.json"
     done = tui(layout.root, "export", "--lookup-table", "-o", str(path), "--json")
     assert len(json.loads(done.stdout)["pins"]) == 4 and not json.loads(done.stdout)["left_out"]
-    assert done.stderr.count("\n") == 1 and "Triton's choices of addmm apart" in done.stderr
+    assert done.stderr.count("\n") == 1 and "Triton's choices of addmm separately" in done.stderr
     return path
 
 

@@ -3,7 +3,6 @@ finds. Without an AMD GPU it is not seen here that its worker finds it too."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from backend.inductor.benchmark import request
+from backend.inductor.benchmark.errors import NotCompiled
 from backend.inductor.hooks.backends import HIP_LANGUAGE, compilers_for
 from backend.toolchain import targets
 from backend.wire.jobs import CompileJob, CompileResult, Gpu, TuneJob
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.warm import Workers
+from tests.support.documents import document
 from tests.support.triton_lab import triton_python
 
 pytestmark = pytest.mark.torch
@@ -48,9 +50,9 @@ def test_what_was_compiled_ahead_another_worker_finds(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = document(done.stdout, "tune-compile")
     assert (told["compiled"], told["found"], told["not_compiled"]) == (2, 0, {})
-    assert "not compiled: HIP: nothing here compiles it for gfx942" in done.stderr
+    assert "not compiled: HIP: no compiler here for gfx942" in done.stderr
     assert len(list((tmp_path / "triton" / "0").glob("*/*.hsaco"))) >= 2
     again = compiled(tmp_path, Gpu("gfx942:sramecc+:xnack-", 304), python)
     assert (again.compiled, again.found, again.failed) == (0, 2, {})
@@ -73,4 +75,14 @@ def test_hip_is_compiled_by_the_very_compiler_of_the_gpus_host(
     )
     assert (second.compiled, second.found) == (0, choices)
     other = compiled(tmp_path, Gpu("gfx942", 304, {HIP_LANGUAGE: "another"}), sys.executable)
-    assert not other.ok and "what compiles it on the GPU's host is another HIP" in other.reason
+    assert not other.ok and "the GPU's host has another HIP compiler" in other.reason
+
+
+def test_a_compilation_may_wait_but_not_compute_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "from backend.templates.triton import choice; choice.COMPILE_SECONDS = 1; "
+        "choice.compile_choice = lambda *_: any(iter(int, 1)); sys.exit(choice.main())"
+    )
+    monkeypatch.setattr(request, "_COMPILE", code)
+    with pytest.raises(NotCompiled, match="processor time"):
+        request._compile_apart(None)  # type: ignore[arg-type]

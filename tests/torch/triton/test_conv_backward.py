@@ -140,7 +140,7 @@ def test_it_is_tuned_pinned_and_verified(lab: Lab, op: str) -> None:
     store.pin(None, tuning.key, last.hash, label=last.label)
     [pin] = [status.pin for status in store.status() if status.pin.op == op]
     [asked] = pins_to_verify([pin], lab.layout)
-    assert asked.told == tuning.told
+    assert asked.options == tuning.options_text
     result = lab.do(asked.job())
     assert (result["ok"], result["hash"]) == (True, last.hash), result
 

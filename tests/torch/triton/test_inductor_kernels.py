@@ -15,6 +15,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
+from backend.model.events import ChoiceFailed
 from backend.model.inductor_kernel import OPS
 from backend.model.tuning import Tuning
 from rocm_tui.actions.pin import pin_choice, pinnable
@@ -96,7 +97,7 @@ def test_each_config_that_is_timed_is_recorded(first: Ran) -> None:
     assert {t.op for t in first.tunings} == {"pointwise", "persistent_reduction", "user_autotune"}
     told = [line for line in first.debug if line.startswith("Benchmark all input configs")]
     assert len(told) == len(first.tunings)
-    assert first.said == [first.said[-1]]  # how many were recorded
+    assert len(first.said) == 3  # the end of `run`
 
 
 def test_the_winner_is_what_is_launched(first: Ran) -> None:
@@ -130,6 +131,17 @@ def test_what_cannot_be_loaded_says_why(first: Ran) -> None:
     assert all("shared memory, Required: 99999" in (choice.reason or "") for choice in failed)
 
 
+def test_a_benchmark_that_crashes_is_recorded_of_its_config(cache: Path, first: Ran) -> None:
+    for path in cache.rglob("*.best_config"):
+        path.unlink()
+    ran = run(cache, f"only={USER}", f"crash={USER}:BLOCK=256")
+    assert [entry for entry in ran.launched if entry[0] == USER] != []  # the one that crashed
+    failed = [event for event in sessions(cache)[-1] if isinstance(event, ChoiceFailed)]
+    hashes = {c.config["BLOCK"]: c.hash for c in first.of("user_autotune").choices}
+    assert [(event.hash, event.phase) for event in failed] == [(hashes["256"], "benchmark")]
+    assert "illegal memory access" in failed[0].reason
+
+
 def test_a_tuning_tells_its_kernel_and_where_that_stands(first: Ran) -> None:
     tuning = first.of("pointwise")
     assert tuning.kernel == POINTWISE
@@ -146,7 +158,7 @@ def test_hooks_that_fail_step_aside_with_one_line_each(cache: Path, first: Ran) 
     kernel = ran.launched[0][0]
     assert len(ran.launched) == 2 and ran.launched == [e for e in first.launched if e[0] == kernel]
     assert [entry for entry in first.benched if entry[0] == kernel] == ran.benched
-    unrecorded, aside, _ = ran.said  # the last one is what `run` has in the end
+    unrecorded, aside, *_ = ran.said  # the last three are the end of `run`
     assert "the tuning of a Triton kernel is not recorded: RuntimeError" in unrecorded
     assert "and step aside: the program goes on under stock PyTorch" in aside
 

@@ -48,4 +48,5 @@ def test_they_are_right_in_one_part_and_in_several(tmp_path: Path) -> None:
     assert ran.agreed == [*names, "plus-laid-otherwise"]
     assert len(ran.calls) == 7
     assert sum("workspace_0" in call for call in ran.calls) == 3
-    assert "extern_kernels." not in ran.stderr and "rocm-tui:" not in ran.stderr
+    assert "extern_kernels." not in ran.stderr
+    assert ran.stderr.count("rocm-tui:") in (0, 3)  # the closing lines of `run`

@@ -51,4 +51,4 @@ def test_factors_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
     ran = run(PROGRAM, tmp_path / "cache", {"TRITON_INTERPRET": "1"}, python=triton_python())
     assert ran.agreed == re.findall(r'^agree\("(.+?)"', PROGRAM, re.MULTILINE)
     assert len(ran.calls) == 8 and "async_compile.cpp_pybinding" not in ran.stderr
-    assert "rocm-tui:" not in ran.stderr
+    assert ran.stderr.count("rocm-tui:") in (0, 3)  # the closing lines of `run`

@@ -77,7 +77,7 @@ async def test_a_tuning_is_asked_for_followed_and_cancelled(
         await panes_of(app, pilot, 1)
         assert not app.unfinished
         await start_tuning(app, pilot)
-        await until(pilot, lambda: "1 job running (J)" in screen_text(app.screen))
+        await until(pilot, lambda: "1 job running" in screen_text(app.screen))
         await until(pilot, lambda: only(app).progress.total == 4)
         await until(pilot, lambda: "▶ 1/4" in screen_text(app.screen))
         assert "x cancel" in screen_text(app.screen)
@@ -86,7 +86,7 @@ async def test_a_tuning_is_asked_for_followed_and_cancelled(
         await until(pilot, lambda: "acting: hang" in screen_text(app.screen))
         text = screen_text(app.screen)
         assert "running" in text and "1/4" in text and "mm 8×64" in text
-        assert ("x ~500.0 µs" in text) == (size[0] > 100)
+        assert "x ~500.0 µs" in text
         assert all(len(line) <= size[0] for line in text.splitlines())
         worker = int((tmp_path / "hang.pid").read_text())
         await pilot.press("x")
@@ -108,7 +108,7 @@ async def test_x_in_watch_ends_the_job_of_the_tuning_under_the_cursor(tmp_path: 
         await start_tuning(app, pilot)
         await pilot.press("m")
         await until(pilot, lambda: len(app.unfinished) == 2)
-        await until(pilot, lambda: "1 job running, 1 queued (J)" in screen_text(app.screen))
+        await until(pilot, lambda: "1 job running, 1 queued" in screen_text(app.screen))
         assert [job.kind for job in app.jobs.jobs()] == ["measure", "tune"]
         assert [job.state for job in app.jobs.jobs()] == ["queued", "running"]
         await pilot.press("x", "x")
@@ -243,7 +243,7 @@ def test_a_real_tuning_in_a_real_terminal(tmp_path: Path, _: int) -> None:
         terminal.press("Tab", "Tab", "Tab", "Space")
         terminal.wait_for("[x] rocm-tui's templates")
         terminal.press("Enter")
-        terminal.wait_for("1 job running (J)")
+        terminal.wait_for("1 job running")
         patiently(terminal, "1/5")
         ours = workers(terminal)
         assert ours
@@ -263,11 +263,11 @@ def test_a_real_tuning_in_a_real_terminal(tmp_path: Path, _: int) -> None:
         terminal.press("Escape")
         terminal.wait_for("cancelled ", gone=True)
         terminal.press("?")
-        terminal.wait_for("Everywhere")
+        terminal.wait_for("Keys: Watch")
         assert workers(terminal) == []
         pid = terminal.pid
         terminal.press("q")
-        terminal.wait_for("Everywhere", gone=True)
+        terminal.wait_for("Keys: Watch", gone=True)
         terminal.press("q")
         terminal.wait_until(lambda: not alive(pid), "the end")
 

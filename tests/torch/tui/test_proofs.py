@@ -49,7 +49,7 @@ async def test_verified_stale_and_verified_again(tmp_path: Path) -> None:
         await pilot.press("v")
         await until(pilot, lambda: "✓ now" in screen_text(panes.table), 200.0)
         detail = screen_text(panes.detail)
-        assert "verified 20" in detail and " by verify, torch " in detail
+        assert "verified 20" in detail and " by verify · torch " in detail
         (status,) = store.status()
         assert status.proof is not None and status.proof.ok and not status.stale
 

@@ -164,12 +164,12 @@ async def test_after_m_all_suspects_say_what_measuring_says(tuned: Path, tmp_pat
     app = RocmTui((tmp_path,), Layout(tmp_path), python=sys.executable)
     async with app.run_test(size=(180, 50)) as pilot:
         panes = await panes_of(app, pilot, len(rows))
-        title = f"{len(rows)} suspects (M)"
+        title = f"{len(rows)} suspects (a)"
         for words in ("?8.002 ms", "?1.71×", title, "Suspect: 8.002 ms is a multiple of 4 ms"):
             await until(pilot, lambda: words in screen_text(app.screen))  # noqa: B023
-        await pilot.press("M")
+        await pilot.press("a")
         await until(pilot, lambda: len(app.jobs.jobs()) == len(rows))
-        await pilot.press("M")  # those that have a job are not measured twice
+        await pilot.press("a")  # those that have a job are not measured twice
         await until(pilot, lambda: not app.unfinished, 600)
         assert len(app.jobs.jobs()) == len(rows)
         assert [job.state for job in app.jobs.jobs()] == ["done"] * len(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.worker.trial.passes import OutputsDiffer, changed, difference, kernels_of
+from backend.worker.trial.passes import OutputsDiffer, changed, kernels_of, output_difference
 
 pytestmark = pytest.mark.torch
 
@@ -57,8 +57,8 @@ INF = float("inf")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
 def test_a_difference_is_over_the_largest_value(dtype: torch.dtype) -> None:
     a = torch.tensor([1.0, -4.0, 2.0]).to(dtype)
-    assert difference([a, None, 3], [a.clone(), None, 3], 0.1).error == 0
-    assert difference([a], [a + torch.tensor([0.0, 0.0, 0.5]).to(dtype)], 0.1).error == 0.125
+    assert output_difference([a, None, 3], [a.clone(), None, 3], 0.1).error == 0
+    assert output_difference([a], [a + torch.tensor([0.0, 0.0, 0.5]).to(dtype)], 0.1).error == 0.125
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_a_difference_is_over_the_largest_value(dtype: torch.dtype) -> None:
 )
 def test_another_kind_of_result_is_wrong(first: list[object], other: list[object]) -> None:
     with pytest.raises(OutputsDiffer, match="wrong result: "):
-        difference(first, other, 1.0)
+        output_difference(first, other, 1.0)
 
 
 def test_infinities_at_the_same_places_are_no_difference() -> None:
     a = torch.tensor([1.0, INF, float("nan"), -INF])
-    assert difference([a], [a.clone()], 0.0).error == 0
-    assert difference([torch.zeros(2)], [torch.tensor([0.0, 1e-9])], 0.0).error == INF
+    assert output_difference([a], [a.clone()], 0.0).error == 0
+    assert output_difference([torch.zeros(2)], [torch.tensor([0.0, 1e-9])], 0.0).error == INF

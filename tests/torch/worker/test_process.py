@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from backend.wire.jobs import VerifyJob
-from backend.worker.protocol import Events
+from backend.worker.protocol import EventReceiver
 from rocm_tui import environment as hook_env
 from rocm_tui.environment import NoTorchPython, find_python
 from rocm_tui.jobs.limits import JobFailed, JobTimeout, WorkerDied
@@ -76,7 +76,7 @@ def test_what_libraries_print_does_not_reach_the_answers() -> None:
         capture_output=True,
         text=True,
     )
-    half, result = Events("t").feed(done.stdout.encode())
+    half, result = EventReceiver("t").feed(done.stdout.encode())
     errors = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith(".")]
     assert half == {"id": 7, "event": "progress", "what": "half"}
     assert result == {"id": 7, "event": "result", "spent": False, "result": {"done": True}}

@@ -177,7 +177,7 @@ def test_anything_else_is_refused_with_its_line(hostile: str, tmp_path: Path) ->
         program_of(hostile)
     said = str(caught.value)
     assert "\n" not in said and len(said) < 200
-    assert "line " in said or "it has other statements" in said or "it is no Python" in said
+    assert "line " in said or "it has other statements" in said or "it is not Python" in said
 
 
 @pytest.mark.parametrize(

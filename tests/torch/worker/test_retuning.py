@@ -27,8 +27,8 @@ from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
 from backend.wire.events import decode
 from backend.worker import retuning
-from backend.worker.jobs.tune import Story
-from backend.worker.retuning import Budget, ChoiceTimings, KeptAs, Task
+from backend.worker.jobs.tune import TuningRecorder
+from backend.worker.retuning import Budget, ChoiceTimings, StoredHashes, TuneTask
 from rocm_tui.actions.sources import load_model
 from tests.support.device_modules import compiled_on, write_choice
 
@@ -52,13 +52,15 @@ def choices_on(root: Path, index: int) -> list[str]:
     return [write_choice(root, index, BLOCK_M=size) for size in SIZES]
 
 
-def story_of(task: Task) -> Story:
-    return Story(lambda what, **fields: None, lambda: None, task.kept_as)
+def story_of(task: TuneTask) -> TuningRecorder:
+    return TuningRecorder(lambda what, **fields: None, lambda: None, task.kept_as)
 
 
-def keep(kept_as: KeptAs, timings: dict[str, float], skipped: tuple[str, ...] = ()) -> Task:
+def keep(
+    kept_as: StoredHashes, timings: dict[str, float], skipped: tuple[str, ...] = ()
+) -> TuneTask:
     """Keep what a tuning of the worker's GPU measured."""
-    task = Task(lambda key: True, Budget(None), ChoiceTimings(ChoiceMark(), {}), kept_as)
+    task = TuneTask(lambda key: True, Budget(None), ChoiceTimings(ChoiceMark(), {}), kept_as)
     task.budget.skipped.update(skipped)
     selector = retuning.selector(task, story_of(task), False)
     selector._keep(Tuned("mm", INPUTS, "highest", timings, time.time()))
@@ -75,7 +77,7 @@ def cached(root: Path) -> dict[str, float]:
 def test_times_are_kept_under_the_hashes_of_the_device_that_was_named(root: Path) -> None:
     here = choices_on(root, 0)
     times = {**dict(zip(here, (0.1, math.inf, 0.3), strict=True)), "mm": 0.2}
-    task = keep(KeptAs(ChoiceVariants(root), 3), times)
+    task = keep(StoredHashes(ChoiceVariants(root), 3), times)
     there = choices_on(root.with_name("elsewhere"), 3)
     assert cached(root) == {**dict(zip(there, (0.1, math.inf, 0.3), strict=True)), "mm": 0.2}
     assert (task.written, task.taken_over) == (cached(root), {})
@@ -86,7 +88,7 @@ def test_times_are_kept_under_the_hashes_of_the_device_that_was_named(root: Path
 def test_other_devices_take_times_over_in_one_go(root: Path) -> None:
     here = choices_on(root, 0)
     times = {**dict(zip(here, (0.1, math.inf, 0.3), strict=True)), "mm": 0.2}
-    task = keep(KeptAs(ChoiceVariants(root), 0, (1, 2)), times)
+    task = keep(StoredHashes(ChoiceVariants(root), 0, (1, 2)), times)
     for index in (0, 1, 2):
         there = choices_on(root.with_name("elsewhere"), index)
         assert [cached(root)[name] for name in there] == [0.1, math.inf, 0.3]
@@ -100,8 +102,8 @@ def test_other_devices_take_times_over_in_one_go(root: Path) -> None:
 
 def test_what_another_device_measured_stays(root: Path) -> None:
     here, there = choices_on(root, 0), choices_on(root, 1)
-    keep(KeptAs(ChoiceVariants(root), 1), dict.fromkeys(here, 0.5))
-    task = keep(KeptAs(ChoiceVariants(root), 0, (1,)), dict.fromkeys(here, 0.1))
+    keep(StoredHashes(ChoiceVariants(root), 1), dict.fromkeys(here, 0.5))
+    task = keep(StoredHashes(ChoiceVariants(root), 0, (1,)), dict.fromkeys(here, 0.1))
     assert [cached(root)[name] for name in there] == [0.5, 0.5, 0.5]
     assert task.taken_over == {}
 
@@ -109,13 +111,13 @@ def test_what_another_device_measured_stays(root: Path) -> None:
 def test_what_was_taken_over_is_taken_over_again(root: Path) -> None:
     here, there = choices_on(root, 0), choices_on(root, 1)
     for ms in (0.5, 0.1):
-        keep(KeptAs(ChoiceVariants(root), 0, (1,)), dict.fromkeys(here, ms))
+        keep(StoredHashes(ChoiceVariants(root), 0, (1,)), dict.fromkeys(here, ms))
     assert [cached(root)[name] for name in there] == [0.1, 0.1, 0.1]
 
 
 def test_a_budget_takes_no_time_away_from_the_device_that_was_named(root: Path) -> None:
     here = choices_on(root, 0)
-    kept_as = KeptAs(ChoiceVariants(root), 3)
+    kept_as = StoredHashes(ChoiceVariants(root), 3)
     keep(kept_as, dict.fromkeys(here, 0.5))
     keep(kept_as, {here[0]: 0.1, here[1]: math.inf}, skipped=(here[1], here[2]))
     there = choices_on(root, 3)
@@ -131,7 +133,7 @@ class Offered:
 
 def test_the_mode_is_told_by_the_choices_of_any_device(root: Path) -> None:
     offered: list[Any] = [Offered(name) for name in choices_on(root, 0)]
-    kept_as = KeptAs(ChoiceVariants(root))
+    kept_as = StoredHashes(ChoiceVariants(root))
     known = dict.fromkeys(choices_on(root, 1), 0.1)
     assert not retuning._in_another_mode(offered, known, kept_as)
     known = {write_choice(root, 1, BLOCK_M=128): 0.1}
@@ -140,7 +142,9 @@ def test_the_mode_is_told_by_the_choices_of_any_device(root: Path) -> None:
 
 def test_the_log_has_the_hashes_and_the_device_that_was_named(root: Path) -> None:
     here = choices_on(root, 0)
-    story = Story(lambda what, **fields: None, lambda: None, KeptAs(ChoiceVariants(root), 3, (1,)))
+    story = TuningRecorder(
+        lambda what, **fields: None, lambda: None, StoredHashes(ChoiceVariants(root), 3, (1,))
+    )
     n = story.next_number()
     choices = tuple(Choice(f"triton_mm_{at}", name) for at, name in enumerate(here))
     shapes = ((8, 8), (8, 8))
@@ -181,8 +185,8 @@ def test_what_inductor_asks_for_beside_is_given_its_first_choice_and_not_tuned(
     key = TuningKey("mm", INPUTS, "highest")
     monkeypatch.setattr(torch_api.StockSelector, "__call__", select)
     monkeypatch.setattr(torch_api, "tuning_key", lambda *args: key)
-    kept_as = KeptAs(ChoiceVariants(Path()))
-    task = Task(lambda key: False, Budget(None), ChoiceTimings(ChoiceMark(), {}), kept_as)
+    kept_as = StoredHashes(ChoiceVariants(Path()))
+    task = TuneTask(lambda key: False, Budget(None), ChoiceTimings(ChoiceMark(), {}), kept_as)
     selector = retuning.selector(task, story_of(task), False)
     assert selector("mm", ["aten", "triton"], [], None) == "aten"
-    assert offered == [["aten"]] and task.asked == [key] and task.key is None
+    assert offered == [["aten"]] and task.tuned == [key] and task.key is None

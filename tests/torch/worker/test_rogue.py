@@ -18,7 +18,7 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from backend.model.tuning import Tuning
 from backend.processes import shared
-from backend.worker.protocol import Answers, Events
+from backend.worker.protocol import EventReceiver, EventSender
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.tune import typed_problem
 from rocm_tui.jobs.limits import JobError, Limits, TooMuch
@@ -159,11 +159,11 @@ def test_the_end_of_what_is_printed_is_kept_and_the_rest_counted() -> None:
 def test_what_is_not_ours_in_the_channel_is_passed_over() -> None:
     """Garbage without an end, forged events, and a line in the middle of a long event of ours."""
     reading, writing = os.pipe()
-    events, heard, sent = Events("secret"), [], []
+    events, heard, sent = EventReceiver("secret"), [], []
     for noise in (b"\xff\x00garbage", FORGED, b"secretly\n", b"secret.{\n", b"a" * 50_000):
         long = "x" * 10_000
         os.write(writing, noise)
-        Answers(writing, 1, "secret").progress(long, n=len(sent))
+        EventSender(writing, 1, "secret").progress(long, n=len(sent))
         sent.append({"id": 1, "n": len(sent), "event": "progress", "what": long})
         data = os.read(reading, 1 << 20)
         for at in range(0, len(data), 777):

@@ -17,7 +17,7 @@ from backend.cache.autotune import copy_unpinned, read_caches
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import GraphCompiled, GraphTried
-from backend.model.graph import Graph, Swap
+from backend.model.graph import CompileOption, Graph, Swap
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
@@ -115,7 +115,7 @@ def test_a_trial(captured: Captured, worker: Worker) -> None:
     assert swapped.error is not None and swapped.allowed is not None
     assert swapped.error <= swapped.allowed
     assert "gone is none of its 2 choices here" in gone.failed and gone.ms is None
-    assert never.failed == "the graph does not ask for mm []"
+    assert never.failed == "the graph does not tune mm []"
     assert state(captured.cache) == before
     assert result.log is not None and Path(result.log).parent == Layout(captured.cache).sessions
     events, _ = read_log(Path(result.log))
@@ -133,7 +133,7 @@ def test_what_is_compiled_stays_for_the_next_trial(captured: Captured, worker: W
 
 @pytest.mark.parametrize(
     ("graph", "said"),
-    [("../pins", "that is no id of a graph"), ("0000000", "cannot be read: No such file")],
+    [("../pins", "that is not an id of a graph"), ("0000000", "cannot be read: No such file")],
 )
 def test_a_graph_that_is_not_there(worker: Worker, graph: str, said: str) -> None:
     result = tried(worker, TrialJob(graph, ((),)))
@@ -218,7 +218,7 @@ def test_programs_of_other_kinds(tmp_path: Path) -> None:
         event.g: event.graph for event in events if isinstance(event, GraphCompiled)
     }.values()
     assert not foreign.captured
-    assert foreign.uncaptured == "foreign.twice.default is no op of torch itself"
+    assert foreign.uncaptured == "foreign.twice.default is not an op of torch itself"
     (file,), _ = read_caches(Layout(cache))
     ((key, times),) = file.entries.items()
     (use,) = frozen.tunings
@@ -231,3 +231,27 @@ def test_programs_of_other_kinds(tmp_path: Path) -> None:
     assert result.trial.arms[1].ms and result.trial.arms[1].added + result.trial.arms[1].gone
     assert changing.trial is not None, changing.reason
     assert changing.trial.arms[0].error == 0
+
+
+def test_a_trial_of_options(captured: Captured, worker: Worker) -> None:
+    """An option that makes the graph's loops scalar is slower, with the same outputs; what is no
+    option, or is none that decides what is compiled, has failed alone."""
+    texts = (
+        ("cpp.simdlen", "1"),
+        ("epilogue_fusion", "True"),
+        ("no_such_option", "1"),
+        ("cpp.cxx", "/bin/sh"),
+        ("epilogue_fusion", "maybe"),
+        ("cpp.simdlen", "default"),
+    )
+    arms = ((), *((CompileOption(name, value),) for name, value in texts))
+    result = tried(worker, TrialJob(captured.graph.id, arms, budget=4.0))
+    assert result.ok and result.trial is not None, result.reason
+    _, scalar, fused, unknown, program, wrong, own = result.trial.arms
+    for arm in (scalar, fused, own):
+        assert arm.ms and arm.error is not None and arm.error <= (arm.allowed or 0.0), arm
+    assert unknown.failed.endswith("has no Inductor option no_such_option")
+    assert program.failed == (
+        "cpp.cxx=/bin/sh cannot be tried: it does not decide what is compiled"
+    )
+    assert wrong.failed == "epilogue_fusion takes values like True, not maybe"

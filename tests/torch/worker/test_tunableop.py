@@ -8,7 +8,6 @@ nothing is said here of a product that is tuned: that is tests/gpu/test_tunableo
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ import pytest
 import torch
 
 from backend.processes.shared import ChoiceMark
-from backend.wire.jobs import BadJob, TunableOpJob, TunableOpResult, TunedProduct
+from backend.wire.jobs import JobInvalid, TunableOpJob, TunableOpResult, TunedProduct
 from backend.worker.jobs import tunableop
 from rocm_tui.cli.entry import main
+from tests.support.documents import document
 
 pytestmark = pytest.mark.torch
 
@@ -41,7 +41,9 @@ def test_a_worker_that_cannot_tune_says_so_and_writes_nothing(
     words = ["tune", str(untuned), "--tunableop", "-o", str(table), "--json"]
     assert main([*words, "--cache-dir", str(tmp_path / "cache")]) == 1
     out, err = capsys.readouterr()
-    assert json.loads(out)["rows"] == []
+    done, error = out.splitlines()  # what was done, and why it went no further
+    assert document(done, "tune-tunableop")["rows"] == []
+    assert "not tuned" in document(error, "error")["error"]["message"]
     (line,) = err.strip().splitlines()
     why = "is built without TunableOp" if "+cpu" in torch.__version__ else "sees no GPU"
     assert f"1 product not tuned: PyTorch {torch.__version__} {why}" in line
@@ -51,7 +53,7 @@ def test_a_worker_that_cannot_tune_says_so_and_writes_nothing(
 
 def test_a_job_is_one_line_and_a_folder(tmp_path: Path) -> None:
     for job in (TunableOpJob(str(tmp_path), "a\nb"), TunableOpJob(str(tmp_path / "no"), LINE)):
-        with pytest.raises(BadJob):
+        with pytest.raises(JobInvalid):
             tunableop.run(job, lambda what, **fields: None, ChoiceMark())
 
 

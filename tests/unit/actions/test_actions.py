@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.choice import Choice
+from backend.model.choice import Choice, Measurement
 from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from backend.sharing.mega_cache import Artifact
 from backend.sharing.share import Machine, PinExport, SharedPin
+from backend.wire.jobs import Environment
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.measure import (
     NotMeasurable,
@@ -31,23 +35,23 @@ from rocm_tui.actions.pin import (
     take_all_back,
     take_back,
 )
-from rocm_tui.actions.sources import load_model, load_named, pick_row, tunings_of_export
+from rocm_tui.actions.sources import (
+    cache_dir_of,
+    load_model,
+    load_named,
+    pick_row,
+    tunings_of_export,
+)
 from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.environment import device_env
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
 from rocm_tui.jobs.limits import check_seconds
 from rocm_tui.session.devices import TunedDevice
 from rocm_tui.session.model import Row
+from tests.support.log_lab import MM_LOG
 
 SYSTEM = "5" * 64
 INPUTS = "[('cpu', 'torch.float32', 4, 8, 8, 1, 0)]"
-LOG = """AUTOTUNE mm(64x32, 32x16)
-strides: [32, 1], [16, 1]
-dtypes: torch.float16, torch.float16
-  triton_mm_1 0.0100 ms 100.0% BLOCK_M=16, num_warps=4
-  mm 0.0200 ms 50.0%
-SingleProcess AUTOTUNE benchmarking takes 1.5000 seconds and 0.5000 seconds precompiling for 2 choices
-"""  # noqa: E501
 
 
 @pytest.fixture
@@ -91,10 +95,20 @@ def test_what_may_not_be_pinned(layout: Layout, row: Row, tmp_path: Path) -> Non
         pinnable(row, "nothing", {})
     with pytest.raises(NoSuchChoice, match="the hash of triton_mm_1 is not known"):
         pinnable(row, Choice(name="triton_mm_1", ms=1.0), {})
-    (tmp_path / "train.log").write_text(LOG)
+    (tmp_path / "train.log").write_text(MM_LOG)
     (logged,) = load_model(layout, [str(tmp_path / "train.log")]).rows()
     with pytest.raises(NotPinnable, match="known from a log only"):
         pinnable(logged, "there is no such choice either", {})
+
+
+def test_a_wrong_choice_is_pinned_on_demand_alone(row: Row) -> None:
+    choice = row.tuning.choices[0]
+    wrong = replace(choice, reason="wrong result: off by 420, where 0.524 is allowed")
+    seen = Measurement("mm", INPUTS, "highest", 7.0, choices=(), failed=(wrong,))
+    found = replace(row, tuning=replace(row.tuning, measured=seen))
+    with pytest.raises(NotPinnable, match="computes a wrong result"):
+        pinnable(found, choice, {})
+    assert pinnable(found, choice, {}, wrong=True).choice == choice
 
 
 def test_nothing_pinned_makes_no_files(tmp_path: Path) -> None:
@@ -149,6 +163,11 @@ def test_tuning_again_keeps_our_kernels(hash: str) -> None:
 def test_a_peak_is_measured_where_the_machine_is() -> None:
     with pytest.raises(PeakElsewhere, match="made on elsewhere"):
         require_here(TunedDevice("cpu", host="elsewhere"))
+    with pytest.raises(PeakElsewhere, match="on a host that no source names"):
+        require_here(TunedDevice("cpu"))
+    with pytest.raises(PeakElsewhere, match="No source names the device"):
+        require_here(TunedDevice("", host=socket.gethostname()))
+    require_here(TunedDevice("cpu", host=socket.gethostname()))
     require_here(TunedDevice("gpu of any host"))
 
 
@@ -181,6 +200,57 @@ def test_a_python_that_hangs_does_not_hang_doctor(tmp_path: Path) -> None:
     assert checks[-1].name.startswith("target")  # the others are told all the same
     (cache,) = [check for check in checks if check.name in ("cache dir", "tunings")]
     assert (cache.verdict, cache.value) == ("note", f"{tmp_path / 'cache'} does not exist yet")
+
+
+def test_doctor_recommends_settings_with_their_source() -> None:
+    line = "TORCHINDUCTOR_FREEZING=1: weights are constants (torch/_inductor/config.py)"
+    on_gpu = Environment("2.13.0", hip="7.1", gpu=True, arch="gfx942", recommended=(line,))
+    (setting,) = [c for c in doctor.environment_checks(on_gpu) if c.name == "setting"]
+    assert (setting.verdict, setting.value) == ("note", "TORCHINDUCTOR_FREEZING=1")
+    assert setting.advice == "weights are constants (torch/_inductor/config.py)"
+    on_cpu = doctor.environment_checks(Environment("2.13.0"))
+    assert "setting" not in [check.name for check in on_cpu]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_each_check_of_doctor_has_a_name_a_verdict_and_advice_where_it_is_bad(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    if broken:
+        (layout.autotune / ("e" * 64)).write_text("{")
+        layout.pins.parent.mkdir(parents=True)
+        layout.pins.write_text("no JSON")
+        monkeypatch.setenv("PATH", str(layout.root))
+        monkeypatch.setenv("CXX", "no-compiler")
+    verdicts = get_args(doctor.Verdict)
+    checks = doctor.examine(layout, "/no/python")
+    names = {check.name for check in checks}
+    assert {"torch", "tunings", "pins", "inotify", "sessions", "fxgraph cache"} <= names
+    assert not names.intersection(verdicts)
+    for check in checks:
+        assert check.verdict in verdicts and check.value.isprintable() and check.value
+        assert check.verdict != "bad" or check.advice
+    bad = {check.name for check in checks if check.verdict == "bad"}
+    assert {"torch", "tunings", "pins"} <= bad if broken else not {"tunings", "pins"} & bad
+
+
+def test_the_artifacts_of_a_mega_cache_are_counted_by_type() -> None:
+    artifacts = [
+        Artifact("autotune", "a", 0, 2048),
+        Artifact("later kind", "b", 0, 5),
+        Artifact("autotune", "c", 0, 7, loaded=False),
+    ]
+    checks = list(doctor._contents(artifacts))
+    assert [(check.name, check.verdict) for check in checks] == [
+        ("autotune", "ok"), ("autotune", "note"), ("later kind", "note"),
+    ]  # fmt: skip
+    values = [check.value for check in checks]
+    assert values[0].startswith("1 ") and values[0].endswith(", 2.0 KiB")
+    assert values[1:] == [
+        "1 more that PyTorch passes over when it loads the file", "1 of an unknown type, 5 B",
+    ]  # fmt: skip
+    (none,) = doctor._contents([])
+    assert (none.name, none.verdict, none.value) == ("artifacts", "note", "none")
 
 
 def test_a_compiler_that_hangs_does_not_hang_doctor(
@@ -229,6 +299,15 @@ def test_a_path_that_is_not_there_is_left_to_who_reads_it(layout: Layout, tmp_pa
     model, rows, paths = load_named(layout, [missing])
     assert (rows, paths) == ([], [missing])
     assert [problem.source for problem in model.problems] == [missing]
+
+
+@pytest.mark.parametrize("place", ["", f"cache/{SYSTEM}", "rocm_tui/sessions/7.jsonl"])
+def test_pins_of_a_file_in_a_cache_dir_are_those_of_that_cache_dir(
+    layout: Layout, tmp_path: Path, place: str
+) -> None:
+    ours = Layout(tmp_path / "ours")
+    assert cache_dir_of(layout.root / place, ours) == layout
+    assert cache_dir_of(tmp_path / "logs" / place / "a.log", ours) is ours
 
 
 def test_a_choice_that_cannot_be_measured_is_no_such_choice(row: Row) -> None:

@@ -294,6 +294,12 @@ def test_only_what_the_own_cache_dir_holds_is_home(tmp_path: Path) -> None:
     [
         (("(W rank=0 pid=11) ", "(W rank=1 pid=12) "), ["rank 0", "rank 1"]),
         (("(W_TP0 pid=11) ", "(W_TP1 pid=12) "), ["rank 0", "rank 1"]),
+        (("(E_DP0 pid=9) (W_TP0 pid=11) ", "(E_DP0 pid=9) (W_TP1 pid=12) "), ["rank 0", "rank 1"]),
+        (("[DP0 TP0] ", "[DP1 TP0] "), ["DP0 TP0", "DP1 TP0"]),
+        (
+            ("(E_DP0 pid=9) (W_TP1 pid=11) ", "(E_DP1 pid=8) (W_TP0 pid=12) "),
+            ["E_DP0 pid 9 W_TP1 pid 11", "E_DP1 pid 8 W_TP0 pid 12"],
+        ),
         (("(W pid=11, ip=10.0.0.1) ", "(W pid=12, ip=10.0.0.2) "), None),
         (("trainer-0  | ", "trainer-1  | "), ["trainer-0", "trainer-1"]),
         (("red > ", "blue > "), ["blue", "red"]),

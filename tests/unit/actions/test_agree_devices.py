@@ -195,7 +195,7 @@ def test_stock_caches_of_several_devices_are_compared(tmp_path: Path) -> None:
 
 def check_report(root: Path) -> None:
     """That `compare` says what `agree` says."""
-    part, _ = read_part(Layout(root), "A", str(root), ())
+    part, _ = read_part(Layout(root), str(root), ())
     found = report(part)
     assert (found.compared, found.not_compared) == (4, 1)
     (one,) = found.disagreements

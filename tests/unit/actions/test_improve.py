@@ -35,6 +35,7 @@ from rocm_tui.actions.improve import (
 )
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
+from rocm_tui.config.settings import Config
 from rocm_tui.errors import NoSuchGraph, RocmTuiError
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.json_output import builtins_of
@@ -106,6 +107,11 @@ def test_what_measuring_rules_out_is_not_tried_but_the_fastest_of_each_kind_is(
     search = improve(layout, workers)
     assert search.subjects
     assert all(len(subject.candidates) == 1 for subject in search.subjects)  # of another maker
+
+
+def test_a_search_has_the_budget_of_the_settings_unless_another_is_given(layout: Layout) -> None:
+    assert improving(layout, Workers()).budget == Config().budgets.improve
+    assert improving(layout, Workers(), budget=2.5).budget == 2.5
 
 
 def test_a_confirmation_has_processes_of_its_own(layout: Layout) -> None:
@@ -231,6 +237,18 @@ def test_two_at_once_on_one_graph_are_refused(layout: Layout) -> None:
         pass
 
 
+def confirmation_of_one(words: dict[str, Any]) -> dict[str, Any]:
+    first = words["tries"][0]
+    return {**first, "kind": "confirm", "arms": first["arms"][:1]}
+
+
+def with_time(words: dict[str, Any], name: str, value: float) -> str:
+    """The search with another number of the first arm of its first trial."""
+    changed = json.loads(json.dumps(words))
+    changed["tries"][0]["trial"]["arms"][0][name] = value
+    return json.dumps(changed)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -244,6 +262,10 @@ def test_two_at_once_on_one_graph_are_refused(layout: Layout) -> None:
         lambda words: json.dumps({**words, "tries": [{**words["tries"][0], "error": -1}]}),
         lambda words: json.dumps({**words, "tries": [{**words["tries"][0], "arms": []}]}),
         lambda words: json.dumps({**words, "tries": [{**words["tries"][0], "subject": 7}]}),
+        lambda words: json.dumps({**words, "tries": [{**words["tries"][0], "error": 1.01}]}),
+        lambda words: json.dumps({**words, "tries": [confirmation_of_one(words)]}),
+        lambda words: with_time(words, "ms", 0.0),
+        lambda words: with_time(words, "ratio", -1.0),
     ],
 )
 def test_what_is_no_search_is_refused_and_stays(layout: Layout, change: Any) -> None:

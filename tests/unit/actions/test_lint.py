@@ -10,6 +10,7 @@ from threading import Event
 
 import pytest
 
+from backend.errors import CacheUnreadable
 from backend.tables.model import Table, TableDevice
 from backend.tables.registry import read_table
 from rocm_tui.actions import lint
@@ -34,7 +35,7 @@ async def test_it_finds_what_the_command_finds(paths: list[Path]) -> None:
     tables = [read_table(path) for path in paths]
     checked = await lint.lint_tables(tables)
     assert (checked.device, checked.left_out) == (MI300X, 0)
-    same = lint_files(map(str, paths), MI300X, {}, each=True).found
+    same = lint_files(map(str, paths), MI300X, {}, each=True).findings
     assert same
     for one in same:
         assert one in checked.marks.at(one.path, one.line or 0)
@@ -77,3 +78,48 @@ def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no table\n")
     with pytest.raises(NoSuchSource, match="no table of a tuner that is known in"):
         lint_files([str(tmp_path)], MI300X, {}, each=True)
+
+
+def node(root: Path, number: int, **facts: object) -> None:
+    folder = root / str(number)
+    folder.mkdir(parents=True)
+    lines = [f"{name} {value}" for name, value in facts.items()]
+    (folder / "properties").write_text("\n".join([*lines, "odd", ""]))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device"),
+    [
+        ([], None),
+        ([(90402, 1216, 4)], TableDevice("gfx942", 304)),
+        ([(90010, 416, 4)], TableDevice("gfx90a", 104)),
+        ([(110000, 96, 2)], TableDevice("gfx1100", 48)),
+        ([(120001, 128, 0)], TableDevice("gfx1201", None)),
+        ([(90402, 1216, 4), (90402, 1216, 4)], TableDevice("gfx942", 304)),
+        ([(90402, 1216, 4), (90402, 320, 4)], None),
+    ],
+)
+def test_the_device_of_this_machine_is_read_from_the_driver(
+    tmp_path: Path, gpus: list[tuple[int, int, int]], device: TableDevice | None
+) -> None:
+    """The first node is a CPU."""
+    node(tmp_path, 0, gfx_target_version=0, simd_count=0, simd_per_cu=0)
+    for at, (version, simds, each) in enumerate(gpus, 1):
+        node(tmp_path, at, gfx_target_version=version, simd_count=simds, simd_per_cu=each)
+    assert lint.device_here(tmp_path) == device
+
+
+def test_without_a_driver_there_is_no_device(tmp_path: Path) -> None:
+    assert lint.device_here(tmp_path / "none") is None
+    node(tmp_path, 0, gfx_target_version="many")
+    assert lint.device_here(tmp_path) is None
+
+
+def test_a_path_that_is_no_table_is_refused_and_a_damaged_one_is_a_finding(tmp_path: Path) -> None:
+    with pytest.raises(CacheUnreadable):
+        lint_files([str(tmp_path / "none.csv")], None, {})
+    damaged = tmp_path / "E=8,N=512,device_name=AMD_Instinct_MI300X.json"
+    damaged.write_text('{"1": {"BLOCK_SIZE_M": 16')
+    for path in (damaged, tmp_path):
+        linted = lint_files([str(path)], None, {})
+        assert linted.tables == 1 and len(linted.findings) == 1

@@ -19,9 +19,10 @@ from rocm_tui.actions.pin import pin_choice, pinnable
 from rocm_tui.actions.prove import Proving, annotate, pins_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
+from rocm_tui.config.settings import Config
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.json_output import builtins_of
-from rocm_tui.render.improve import ProofJson, proof_figure, proof_result
+from rocm_tui.render.improve import ProofJson, gain_text, proof_figure
 from rocm_tui.search.types import note_with
 from rocm_tui.session.graph_rows import graph_rows
 from tests.support.graph_log import inputs
@@ -89,6 +90,14 @@ def test_each_process_is_stock_and_fresh_and_half_of_them_have_no_pin(layout: La
     assert not (layout.graphs / "prove").exists()
 
 
+def test_a_process_has_the_budget_of_the_settings_unless_another_is_given(layout: Layout) -> None:
+    usual, short = Stock(layout), Stock(layout)
+    Proving(usual, layout, graph_of(layout), pairs=3).go()
+    Proving(short, layout, graph_of(layout), pairs=3, budget=2.5).go()
+    assert {job.budget for _, job in usual.seen} == {Config().budgets.prove}
+    assert {job.budget for _, job in short.seen} == {2.5}
+
+
 def test_a_graph_without_a_session_is_proven_too(layout: Layout) -> None:
     stock = Stock(layout)
     Proving(stock, layout, replace(graph_of(layout), session=None), pairs=3).go()
@@ -111,7 +120,7 @@ def test_one_disturbed_process_spoils_no_proof(layout: Layout) -> None:
 def test_what_is_not_faster_is_said(layout: Layout) -> None:
     proof = Proving(Stock(layout, 10.6), layout, graph_of(layout), pairs=3).go()
     assert proof.verdict == "slower"
-    assert "% slower (" in proof_result(proof)
+    assert "% slower (" in gain_text(proof)
 
 
 def test_the_figure_goes_into_the_note_and_the_history(layout: Layout) -> None:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -37,11 +36,12 @@ from rocm_tui.actions.trial_program import (
 from rocm_tui.cli.entry import main
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs import program
-from rocm_tui.jobs.program import Ended, OnLine, ProgramRun, ProgramTrial, run_program
+from rocm_tui.jobs.program import ProgramRun, ProgramTrial, run_program
 from rocm_tui.json_output import builtins_of
 from rocm_tui.render.graphs import ProgramTrialJson, program_sentences, program_text, run_line
 from tests.support.pin_lab import KEY, cache_file, make_layout, times
 from tests.support.places import ROOT
+from tests.support.printed_times import run_at_printed_times
 from tests.support.torch_models import child_env
 
 PROGRAM = str(ROOT / "tests" / "support" / "planted_program.py")
@@ -62,21 +62,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture(autouse=True)
 def printed_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines that say when they were printed are heard at that time, whatever the load."""
-
-    def run(command: Sequence[str], env: Mapping[str, str], on_line: OnLine) -> Ended:
-        lines: list[tuple[float, str]] = []
-
-        def hear(line: str, when: float) -> None:
-            at = re.search(r" at ([\d.]+) s$", line)
-            lines.append((float(at[1]) if at else when, line))
-
-        ended = run_program(command, env, hear)
-        for when, line in sorted(lines):
-            on_line(line, when)
-        return ended
-
-    monkeypatch.setattr("rocm_tui.actions.trial_program.run_program", run)
+    monkeypatch.setattr("rocm_tui.actions.trial_program.run_program", run_at_printed_times)
 
 
 def tried(

@@ -69,6 +69,7 @@ def test_each_row_is_in_the_file_before_the_next_begins(
 
     def begins(line: str, done: int, total: int) -> None:
         seen.append((line, done, total, table.read_text() if table.exists() else ""))
+        assert {path.name for path in tmp_path.iterdir()} <= {"cache", "r.csv"}
 
     outcome = tune(Machine(), begins=begins)
     texts = ["", *(HEAD + rows(LINES[:done]) for done in (1, 2, 3))]

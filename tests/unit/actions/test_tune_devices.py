@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from backend.model.problem import Problem
-from backend.wire.jobs import Environment, EnvironmentJob
+from backend.wire.jobs import Environment, EnvironmentJob, TuneJob
 from rocm_tui.actions.tune import for_all_devices, tune_options
 from rocm_tui.cli.entry import main
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.tune import TuneOptions, tune_job
 
 PROBLEM = Problem("mm", ((8, 8), (8, 8)), dtypes=("torch.float16",))
+
+
+def test_without_options_the_worker_has_its_own() -> None:
+    job = tune_job(PROBLEM, TuneOptions())
+    assert job == TuneJob("mm", shapes=PROBLEM.shapes, dtypes=PROBLEM.dtypes)
+
+
+def test_a_problem_with_a_key_is_tuned_by_it_alone() -> None:
+    key = "[('cpu', 'torch.float16', 8, 8, 8, 1, 0), ('cpu', 'torch.float16', 8, 8, 8, 1, 0)]"
+    keyed = replace(PROBLEM, inputs_key=key, precision="highest", strides=((8, 1),) * 2)
+    assert tune_job(keyed, TuneOptions()) == TuneJob("mm", key, "highest")
+    without = replace(keyed, inputs_key=None, device="cpu")
+    job = TuneJob("mm", None, "highest", PROBLEM.shapes, PROBLEM.dtypes, keyed.strides, "cpu")
+    assert tune_job(without, TuneOptions()) == job
 
 
 def options(device: str | None) -> TuneOptions:

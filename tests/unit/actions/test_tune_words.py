@@ -15,7 +15,7 @@ from backend.model.events import SessionEnded, SessionStarted
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress, TuneJob, answer_of
-from rocm_tui.actions.tune import backend_list, typed_problem
+from rocm_tui.actions.tune import backend_list, is_op, is_shape, typed_problem
 from rocm_tui.cli.entry import main
 from rocm_tui.environment import device_env, device_to_measure, lane
 from rocm_tui.errors import UsageError
@@ -209,3 +209,67 @@ def test_a_tuning_is_measured_on_its_own_gpu() -> None:
     assert device_to_measure("1", 3) == "1"
     assert device_to_measure("cpu", 3) == "cpu"
     assert device_to_measure(None, 0) is device_to_measure(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ([], False), (["mm"], True), (["mm", "x"], True), (["nm", "4x4"], True),
+        (["nm", "a", "4"], True), (["4x4"], False), (["abc1234"], False),
+    ],
+)  # fmt: skip
+def test_which_words_are_meant_as_an_op_with_shapes(words: list[str], meant: bool) -> None:
+    assert is_op(words) is meant
+
+
+@pytest.mark.parametrize(
+    ("word", "shape"),
+    [("8x128", True), ("8×1", True), ("7", True), ("", False), ("x8", False), ("8x", False),
+     ("-8", False), ("9" * 18, True), ("9" * 19, False), ("٣x3", False)],
+)  # fmt: skip
+def test_which_words_are_shapes(word: str, shape: bool) -> None:
+    assert is_shape(word) is shape
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("f64", "float64"), ("double", "float64"), ("f32", "float32"), ("float", "float32"),
+     ("fp32", "float32"), ("f16", "float16"), ("fp16", "float16"), ("half", "float16"),
+     ("bf16", "bfloat16"), ("i8", "int8"), ("fp8", "float8_e4m3fn"), (" torch.int8 ", "int8")],
+)  # fmt: skip
+def test_the_names_of_types(given: str, name: str) -> None:
+    problem = typed_problem(["mm", "4x4", "4x4"], dtype=given)
+    assert problem.dtypes == (f"torch.{name}",) * 2
+
+
+def test_types_may_be_one_each() -> None:
+    problem = typed_problem(["mm", "4x4", "4x4"], dtype="f32,bf16")
+    assert problem.dtypes == ("torch.float32", "torch.bfloat16")
+    one = typed_problem(["mm", "4x4"], dtype="f32", strides="4x1")
+    assert (one.dtypes, one.strides) == (("torch.float32",), ((4, 1),))
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "said"),
+    [
+        (["adddmm", "4x4"], {}, "did you mean 'addmm'"),
+        (["mm"], {}, "shapes of mm"),
+        (["mm", "4x4"], {"dtype": None}, "type of the operands of mm"),
+        (["mm", "4x4"], {"dtype": "bf17"}, "did you mean"),
+        (["mm", "4x4"], {"dtype": "f32,f32"}, "2 types for 1 operand;"),
+        (["mm", "4x4"], {"strides": "4x1,4x1"}, "--strides"),
+        (["mm", "4x4"], {"strides": "4xy"}, "is no stride"),
+        (["mm", "4x4"], {"precision": "low"}, "highest, high and medium"),
+    ],
+)
+def test_what_is_wrong_with_a_typed_problem(
+    words: list[str], more: dict[str, str | None], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        typed_problem(words, **{"dtype": "f32", **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_each_precision_can_be_named(precision: str) -> None:
+    problem = typed_problem(["mm", "4x4", "4x4"], dtype="f32", precision=precision)
+    assert problem.precision == precision

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from backend.model.problem import Problem
 from backend.sharing.share import Machine, PinExport, SharedPin, share_text
+from rocm_tui.actions.untuned import Told, with_told
 from rocm_tui.cli.entry import main
+from rocm_tui.fleet.units import Asked
+from rocm_tui.ingest.untuned import Asks
 
 INPUTS = (
     "[('cuda', 'torch.bfloat16', 16, 1024, 1024, 1, 0), "
@@ -94,7 +98,7 @@ def test_an_export_has_its_keys(files: Path, capsys: pytest.CaptureFixture[str])
 def test_one_of_them_by_its_id(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["tune", "--dry-run", "--cache-dir", str(files), "--from-log", str(files / "rank0.csv")])
     first, second = capsys.readouterr().out.splitlines()
-    assert "asked for 1 time" in first
+    assert "requested 1 time" in first
     code, found, _ = dry(files, ["rank0.csv"], capsys, second.split()[0])
     assert code == 0 and [one["op"] for one in found["problems"]] == ["addmm"]
     code, _, errors = dry(files, ["rank0.csv"], capsys, "fffffff")
@@ -111,3 +115,77 @@ def test_a_fleet_begins_with_what_is_asked_for_most(
     only = files / "only.csv"
     only.write_text(FP8)
     assert dry(files, ["only.csv"], capsys)[0] == 1
+
+
+# The same product of different sources
+
+
+def problem(op: str = "mm", **more: Any) -> Problem:
+    given = {
+        "shapes": ((4, 8), (8, 16)), "strides": ((8, 1), (16, 1)),
+        "dtypes": ("torch.bfloat16",) * 2, "device": "cuda", **more,
+    }  # fmt: skip
+    return Problem(op, **given)
+
+
+def asked(one: Problem, calls: float = 0.0) -> Asked:
+    return Asked(one, False, "", None, calls)
+
+
+def merged(rows: Sequence[Problem], *files: Sequence[tuple[Problem, int]]) -> list[Asked]:
+    told = []
+    for file in files:
+        asks = Asks()
+        for one, calls in file:
+            asks.add(one, calls)
+        told.append(Told("file", asks, False))
+    return with_told([asked(row) for row in rows], told, asked)
+
+
+def test_calls_of_a_product_in_files_are_those_of_its_first_row() -> None:
+    found = merged([problem(), problem("bmm"), problem()], [(problem(), 3)], [(problem(), 4)])
+    assert [(row.problem.op, row.calls) for row in found] == [("mm", 7), ("bmm", 0), ("mm", 0)]
+
+
+def test_products_of_files_alone_come_last_the_most_requested_first() -> None:
+    few, many = problem(shapes=((1, 8), (8, 16))), problem(shapes=((2, 8), (8, 16)))
+    found = merged([problem()], [(few, 3), (many, 2)], [(many, 2)])
+    assert [(row.problem.shapes[0][0], row.calls) for row in found] == [(4, 0), (2, 4), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"precision": "high"}, True),
+        ({"device": "cuda:1"}, True),
+        ({"device": "cpu"}, False),
+        ({"threads": 3}, False),
+        ({"strides": ((1, 4), (16, 1))}, False),
+        ({"shapes": ((5, 8), (8, 16))}, False),
+        ({"dtypes": ("torch.float16",) * 2}, False),
+        ({"options": (("beta", (2,)),)}, False),
+        ({"strides": ()}, False),
+    ],
+)
+def test_which_products_are_the_same(change: dict[str, Any], same: bool) -> None:
+    found = merged([problem()], [(problem(**change), 2)])
+    assert (len(found) == 1) is same and found[0].calls == (2 if same else 0)
+
+
+def test_a_precision_is_that_of_float32_products() -> None:
+    single = {"dtypes": ("torch.float32",) * 2}
+    rows = [problem(**single, precision="highest")]
+    assert len(merged(rows, [(problem(**single), 2)])) == 1
+    assert len(merged(rows, [(problem(**single, precision="high"), 2)])) == 2
+
+
+def test_a_bias_may_be_expanded_over_the_rows() -> None:
+    def addmm(bias: tuple[int, ...], steps: tuple[int, ...]) -> Problem:
+        return problem(
+            "addmm", shapes=(bias, (4, 8), (8, 16)), strides=(steps, (8, 1), (16, 1)),
+            dtypes=("torch.bfloat16",) * 3,
+        )  # fmt: skip
+
+    assert len(merged([addmm((16,), (1,))], [(addmm((4, 16), (0, 1)), 1)])) == 1
+    assert len(merged([addmm((16,), (1,))], [(addmm((4, 16), (16, 1)), 1)])) == 2

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.inductor.hooks.environment import LAUNCH_LOG
+from backend.model.choice import Choice
+from backend.model.graph import CompileOption
 from backend.model.inductor_kernel import TRITON, inputs_of
 from backend.model.tuning import Pin
 from backend.pins.graphs.match import judge
 from backend.pins.graphs.text import read_graph_text
-from rocm_tui.actions.verify_program import EvidenceCollector, LaunchFolder
+from rocm_tui.actions import verify_program
+from rocm_tui.actions.verify_program import (
+    EvidenceCollector,
+    FirstLaunch,
+    LaunchFolder,
+    OptionEvidence,
+    OwnEvidence,
+    PinEvidence,
+    ProgramProof,
+    TraceFolder,
+)
 from tests.support.graph_samples import FOLDER, Sample, samples
+from tests.support.screen_lab import write_cache
 
 _CONSTANT = re.compile(r"(num_\w+)=(\d+),|(\w+) : tl.constexpr = (.+)")
 
@@ -72,6 +88,19 @@ def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
     assert (finding.untuned, finding.answer) == (0, "absent")
 
 
+def test_choices_are_known_with_and_without_a_configuration(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    (known,) = verify_program._known_choices(Layout(tmp_path)).values()
+    assert set(known) == {"triton_mm-aa", "mm-bb", "triton_mm-cc", "bad-dd"}
+
+
+def test_a_trace_goes_into_the_folder_that_the_program_names(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "new"):
+        with TraceFolder({"TORCH_TRACE": str(folder)}) as trace:
+            assert trace.path.parent == folder and trace.path.is_dir()
+        assert folder.is_dir()
+
+
 def test_what_is_no_code_is_counted_as_unread_and_each_text_once() -> None:
     witness = EvidenceCollector([], {})
     for data in (TEMPLATES[0].data, b"no code", b"no code"):
@@ -89,3 +118,137 @@ def test_the_same_kernel_of_another_build_is_no_launch_of_the_pin() -> None:
         found = folder.launches()
     assert [launch.is_of(pin) for launch in found] == [True, False]
     assert all(launch.is_like(pin) for launch in found)
+
+
+def test_an_option_is_counted_by_its_value_in_each_graph() -> None:
+    option, other = CompileOption("freezing", "True"), CompileOption("split_reductions", "default")
+    witness = EvidenceCollector([], {}, None, {option: ["aaaaaa1"], other: []})
+    code = TEMPLATES[0].data
+    settings = (b"freezing = True", b"freezing = False", b"freezing = 'True'", b"other = 1")
+    for at, line in enumerate(settings):
+        head = b"\nimport torch._inductor.config\n"
+        witness.hear(code + head + b"torch._inductor.config." + line + b"\n# %d" % at)
+    witness.hear(code)
+    first, second = witness.options
+    assert (first.set, first.default, first.other) == (2, 1, 1)
+    assert (first.option, first.confirmed) == (option, ["aaaaaa1"])
+    assert (second.set + second.default + second.other, witness.graphs) == (4, 5)
+
+
+def finding(**counts: Any) -> PinEvidence:
+    return PinEvidence(pin_of(TEMPLATES[0], "x-1"), **counts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "answer", "graphs"),
+    [
+        ({}, "absent", 0),
+        ({"untuned": 2}, "untuned", 0),
+        ({"called": 2, "untuned": 1}, "called", 2),
+        ({"called": 2, "unknown": 1}, "unknown", 3),
+        ({"called": 2, "unknown": 1, "others": Counter(mm=2)}, "other", 5),
+    ],
+)
+def test_what_all_graphs_together_say_of_a_pin(
+    counts: dict[str, Any], answer: str, graphs: int
+) -> None:
+    assert finding(**counts).answer == answer and finding(**counts).graphs == graphs
+
+
+OWN = OwnEvidence("mm", "[]", "rocm_gemm-1", "rocm_gemm_0", 1)
+SET = OptionEvidence(CompileOption("freezing", "True"), [], set=1)
+UNSET = OptionEvidence(CompileOption("freezing", "True"), [], default=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "proved"),
+    [
+        ({"findings": [finding(called=1)]}, True),
+        ({"findings": [finding(called=1), finding()]}, False),
+        ({}, False),
+        ({"own": [OWN]}, True),
+        ({"options": [SET]}, True),
+        ({"options": [UNSET]}, False),
+        ({"own": [OWN], "status": 1}, False),
+        ({"own": [OWN], "full": True}, False),
+        ({"own": [OWN], "damaged": 1}, False),
+        ({"own": [OWN], "unread": 1}, True),
+    ],
+)
+def test_what_proves_that_a_program_calls_what_it_should(
+    change: dict[str, Any], proved: bool
+) -> None:
+    given = {
+        "argv": ["python"], "status": 0, "processes": 1, "graphs": 1, "unread": 0, "damaged": 0,
+        "full": False, "findings": [], "own": [], "options": [],
+    }  # fmt: skip
+    assert ProgramProof(**{**given, **change}).proved is proved
+
+
+def test_a_rival_is_named_by_its_label_where_it_is_known() -> None:
+    sample = TEMPLATES[0]
+    assert sample.called is not None
+    other = next(hash for hash in sample.rivals if config_of(hash) and hash != sample.called)
+    pin = pin_of(sample, other)
+    text = ", ".join(f"{name}={value}" for name, value in config_of(sample.called).items())
+    known = Choice("triton_mm_7", sample.called, description=text)
+    witness = EvidenceCollector([pin], {pin.key: {sample.called: known}})
+    witness.hear(sample.data)
+    assert dict(witness.findings[0].others) == {"triton_mm_7": 1}
+    unknown = EvidenceCollector([pin], {})
+    unknown.hear(sample.data)
+    assert sum(unknown.findings[0].others.values()) == 1
+
+
+def launch(**change: Any) -> FirstLaunch:
+    given = {"op": TRITON, "inputs": "add[1]:AAAAAAAA", "config": "c-1", "read": True}
+    return FirstLaunch(**{**given, **change})
+
+
+@pytest.mark.parametrize(
+    ("op", "launched", "called", "others", "untuned"),
+    [
+        (TRITON, launch(), 1, {}, 0),
+        (TRITON, launch(read=False), 1, {}, 0),
+        (TRITON, launch(config="c-2"), 0, {"two": 1}, 0),
+        (TRITON, launch(config="c-3"), 0, {"another choice": 1}, 0),
+        (TRITON, launch(inputs="add[1]:BBBBBBBB"), 0, {}, 1),
+        (TRITON, launch(inputs="add[2]:AAAAAAAA"), 0, {}, 0),
+        ("pointwise", launch(op="pointwise"), 1, {}, 0),
+        ("pointwise", launch(op="pointwise", read=False), 0, {}, 1),
+        ("pointwise", launch(op="pointwise", config="c-2"), 0, {"two": 1}, 0),
+        ("pointwise", launch(op="pointwise", inputs="add[1]:BBBBBBBB"), 0, {}, 0),
+    ],
+)
+def test_what_a_launch_says_of_a_pin(
+    op: str, launched: FirstLaunch, called: int, others: dict[str, int], untuned: int
+) -> None:
+    pin = Pin(op, "add[1]:AAAAAAAA", "", "c-1", "it", "", {})
+    witness = EvidenceCollector([pin], {pin.key: {"c-2": Choice("two", "c-2")}})
+    witness.hear_launches([launched])
+    (found,) = witness.findings
+    assert (found.called, dict(found.others), found.untuned) == (called, others, untuned)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"{", b"[]", b'{"kernel": "add", "key": [1]}',
+        b'{"kernel": 1, "key": [], "config": ""}',
+        b'{"kernel": "add", "key": 1, "config": "c"}', b'{"op": "mm", "inputs": "[]"}',
+    ],
+)  # fmt: skip
+def test_what_is_no_launch_is_left_out(line: bytes) -> None:
+    pin = Pin(TRITON, "add[1]:AAAAAAAA", "", "c-1", "it", "", {})
+    good = {"op": "pointwise", "inputs": "gelu[1]", "config": "c", "read": True}
+    with LaunchFolder([pin]) as folder:
+        path = Path(folder.env({})[LAUNCH_LOG])
+        for name in ("1.jsonl", "2.jsonl"):
+            (path / name).write_bytes(line + b"\n" + json.dumps(good).encode() + b"\n")
+        assert folder.launches() == [FirstLaunch("pointwise", "gelu[1]", "c", True)]
+    assert not path.exists()
+
+
+def test_a_program_without_such_pins_runs_as_it_is() -> None:
+    with LaunchFolder([pin_of(TEMPLATES[0], "x-1")]) as folder:
+        assert folder.env({"A": "b"}) == {"A": "b"} and folder.launches() == []

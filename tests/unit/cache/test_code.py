@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -133,3 +134,70 @@ def test_a_long_ir_names_its_module_at_its_end_or_its_beginning(tmp_path: Path) 
     for text, kernels in ((named + rest, 1), (rest + named, 1), (rest + named + rest, 0)):
         (place / "k.ttir").write_text(text)
         assert len(code.kernels_of(module, folders)) == kernels
+
+
+def test_the_python_file_of_a_choice(root: Path, tmp_path: Path) -> None:
+    path = root / "ab" / f"{NAME}.py"
+    assert code.module_of(root, f"triton_mm-{NAME}") == path
+    assert code.module_of(tmp_path, f"triton_mm-{NAME}") is None
+    assert code.module_of(root, "mm-aa") is None
+
+
+def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\xff" + b"x" * 9)
+    assert code.read_file(path, 10) == path.read_bytes() and code.read_file(path, 9) is None
+    assert code.read_text(path, 10) == "\ufffd" + "x" * 9 and code.read_text(path, 9) is None
+
+
+def test_only_folders_of_code_are_searched_for_cpp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hash_ = cpp(tmp_path, "int one;\n")
+    (tmp_path / "dd").rename(tmp_path / "ddd")
+    assert code_of(tmp_path, hash_) is None
+    (tmp_path / "dd").symlink_to(tmp_path / "ddd")
+    assert code_of(tmp_path, hash_) is None
+    (tmp_path / "dd").unlink()
+    (tmp_path / "ddd").rename(tmp_path / "dd")
+    assert code_of(tmp_path, hash_) is not None
+    monkeypatch.setattr(code, "MOST_FILES", 0)
+    assert code_of(tmp_path, hash_) is None
+
+
+def test_tritons_folders_are_those_of_the_devices_and_of_the_environment(tmp_path: Path) -> None:
+    for name in ("1", "0", "other"):
+        (tmp_path / "triton" / name).mkdir(parents=True)
+    (tmp_path / "triton" / "2").symlink_to("0")
+    own = [tmp_path / "triton" / name for name in "01"]
+    assert code.folders_of(tmp_path, {}) == own
+    assert code.folders_of(tmp_path, {"TRITON_CACHE_DIR": "/x"}) == [*own, Path("/x")]
+    assert code.folders_of(tmp_path / "none", {}) == []
+
+
+def put_kernel(folder: Path, arch: object, age: int, suffix: str = "ttir", **more: object) -> None:
+    folder.mkdir(parents=True)
+    metadata = {"target": {"backend": "hip", "arch": arch, "warp_size": 64}, **more}
+    (folder / "k.json").write_text(json.dumps(metadata))
+    for each in (suffix, "amdgcn"):
+        (folder / f"k.{each}").write_text(f'#loc = loc("/x/{NAME}.py":1:1)\n')
+        os.utime(folder / f"k.{each}", (1e9 - age, 1e9 - age))
+
+
+def test_of_the_kernels_of_an_arch_the_newest_counts(tmp_path: Path) -> None:
+    cache = tmp_path / "triton" / "0"
+    put_kernel(cache / "A", "gfx942", 50, num_warps=4, shared=1024)
+    put_kernel(cache / "B", "gfx942:xnack-", 10, num_warps=8, shared=-1)
+    put_kernel(cache / "C", "gfx942", 90)
+    put_kernel(cache / "D", "gfx90a", 5, "ttgir", num_warps=True, shared=1 << 32)
+    put_kernel(cache / "E", 90, 3, num_warps=4)
+    (cache / "E" / "k.json").write_text('{"target": {"backend": "cuda", "arch": 90}}')
+    module = tmp_path / f"{NAME}.py"
+    kernels = code.kernels_of(module, [cache])
+    assert [(k.arch, k.folder.name, k.threads, k.shared) for k in kernels] == [
+        ("sm_90", "E", None, None), ("gfx90a", "D", None, None), ("gfx942", "B", 512, None),
+    ]  # fmt: skip
+    assert [*kernels[1].stages] == ["amdgcn", "ttgir"]
+    assert kernels[2].code_object == cache / "B" / "k.hsaco"
+    assert code.modules_of(cache / "A") == {module.name} and not code.modules_of(tmp_path)
+    assert code.kernels_of(module, []) == []

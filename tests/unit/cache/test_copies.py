@@ -71,6 +71,15 @@ def test_an_unpinned_copy_has_the_measured_numbers(layout: Layout) -> None:
     assert not private.pins.exists()
 
 
+def test_a_number_that_no_pin_raised_is_no_time_in_an_unpinned_copy(layout: Layout) -> None:
+    cache = read(layout)
+    cache["bmm"] = {"[x]": {"highest": {"slow": 2.0, "odd": 1e12, "huge": 10**400}}}
+    write(layout, cache)
+    copy_unpinned(layout, private_of(layout))
+    assert read(private_of(layout))["bmm"] == cache["bmm"]
+    assert times(private_of(layout)) == TIMES
+
+
 def test_an_unpinned_copy_keeps_its_own_tunings_and_drops_its_own_numbers(layout: Layout) -> None:
     private = private_of(layout)
     copy_unpinned(layout, private)

@@ -11,11 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.cache.autotune import CacheText, Token, merge_missing
+from backend.cache.autotune import (
+    CacheText,
+    Token,
+    is_raised,
+    lower,
+    measured_ms,
+    measured_text,
+    merge_missing,
+    raised_text,
+)
 from backend.cache.autotune import raise_ms as high
 from backend.errors import CacheUnreadable
+from backend.model.choice import MOST_MS
 from backend.pins.file import PinRecord
-from backend.pins.numbers import edited, holding, learn, releasing
+from backend.pins.numbers import changes_to_hold, changes_to_release, edited, learn
 
 FILE = Path("cache/hash")
 
@@ -89,7 +99,7 @@ def test_only_the_numbers_in_question_change_and_come_back(
     choices = sorted({name for numbers in found.values() for name in numbers})
     choice = data.draw(st.sampled_from(choices))
     pinned = learn(record(op, inputs, choice), found)
-    after = edited(text, [holding(pinned, found)])
+    after = edited(text, [changes_to_hold(pinned, found)])
     before_times, after_times = json.loads(content), json.loads(after)
     for precision, times in before_times["cache"][op][inputs].items():
         now = after_times["cache"][op][inputs][precision]
@@ -104,8 +114,8 @@ def test_only_the_numbers_in_question_change_and_come_back(
 
     held = CacheText(FILE, after)
     again = held.find(op, inputs)
-    assert learn(pinned, again) is pinned and not holding(pinned, again)
-    assert edited(held, [releasing(pinned, again)]) == content
+    assert learn(pinned, again) is pinned and not changes_to_hold(pinned, again)
+    assert edited(held, [changes_to_release(pinned, again)]) == content
 
 
 def test_pins_taken_back_in_any_order_leave_the_very_bytes() -> None:
@@ -120,12 +130,12 @@ def test_pins_taken_back_in_any_order_leave_the_very_bytes() -> None:
         text = CacheText(FILE, state)
         found = text.find(pin.op, pin.inputs)
         pin = learn(pin, found)
-        state = edited(text, [holding(pin, found)])
+        state = edited(text, [changes_to_hold(pin, found)])
         pins.append(pin)
     assert b'"a":1099511627776.0,"b" : 2.50,"c":Infinity' in state
     for pin in pins:
         text = CacheText(FILE, state)
-        state = edited(text, [releasing(pin, text.find(pin.op, pin.inputs))])
+        state = edited(text, [changes_to_release(pin, text.find(pin.op, pin.inputs))])
     assert state == content
 
 
@@ -181,3 +191,71 @@ def test_a_token_is_replaced_by_place_not_by_text() -> None:
     token = text.find("mm", "2")["2"]["3"]
     assert isinstance(token, Token)
     assert text.replace({token: "Infinity"}).endswith(b'{"2": 2, "3": Infinity}}}}}')
+
+
+def test_numbers_are_raised_out_of_reach_and_lowered_to_what_they_were() -> None:
+    factor, limit, highest = 2.0**40, 1e7, 2.0**1000
+    assert limit == MOST_MS
+    for ms, raised in (
+        (1.5, 1.5 * factor), (1, factor), (0.0, limit), (-1.0, limit), (limit, limit),
+        (1e12, 1e12), (math.inf, math.inf), (math.nan, highest),
+    ):  # fmt: skip
+        assert high(ms) == raised and measured_ms(high(1.5)) == 1.5
+    for number, is_high in (
+        (limit, True), (limit - 1, False), (1.7e308, True), (math.inf, False), (math.nan, False),
+        (int(limit), True), (True, False), ("1e12", False), (None, False), (-1e12, False),
+    ):  # fmt: skip
+        assert is_raised(number) is is_high
+    assert measured_ms(1.5) == 1.5 and measured_ms(math.inf) == math.inf
+    assert (raised_text("1.50"), measured_text(raised_text("1.5"))) == (repr(1.5 * factor), "1.5")
+    for text in ("Infinity", "1e12"):
+        assert raised_text(text) == text
+    assert measured_text("2.50") == "2.50" and measured_text("Infinity") == "Infinity"
+
+
+def test_only_numbers_of_former_pins_are_lowered() -> None:
+    raised = {"a": 2.0, "b": high(1.0), "c": math.inf}
+    cache = {"mm": {"[x]": {"highest": {**raised}}, "[y]": {"highest": {**raised}}}}
+    before = json.dumps(cache)
+    assert not lower(cache, ()) and not lower(cache, {("bmm", "[x]")})
+    assert json.dumps(cache) == before
+    assert lower(cache, {("mm", "[x]")})
+    assert cache["mm"]["[x]"]["highest"] == {"a": 2.0, "b": 1.0, "c": math.inf}
+    assert cache["mm"]["[y]"]["highest"] == raised
+    assert not lower(cache, {("mm", "[x]")}), "they are low already"
+
+
+def test_which_entries_have_raised_numbers() -> None:
+    times = {"a": 2.0, "b": high(1.0)}
+    cache = {
+        "mm": {"[x]": {"highest": {"a": 2.0}, "high": times, "medium": times}, "[y]": {"h": {}}},
+        "bmm": {"[x]": {"highest": times}, "odd": []},
+    }
+    data = json.dumps({"cache": cache}).encode()
+    assert CacheText(FILE, data).raised() == [("mm", "[x]"), ("bmm", "[x]")]
+    assert CacheText(FILE, b'{"cache": {}}').raised() == []
+    with pytest.raises(CacheUnreadable, match=f"{FILE} is not JSON"):
+        CacheText(FILE, b"{").raised()
+
+
+@pytest.mark.parametrize(
+    ("older", "merged"),
+    [
+        (b"{}", None),
+        (b'{"cache": {"mm": {"k": 7}}}', None),
+        (b'{"cache": {"mm": {"k": {"highest": {"a": 9}}}}}', None),
+        (b'{"cache": {"mm": {"l": {}, "k": {"highest": {"a": 9}}}}}', {"l": {}}),
+    ],
+)
+def test_content_that_lacks_nothing_stays_byte_by_byte(
+    older: bytes, merged: dict[str, object] | None
+) -> None:
+    newer = b'{"cache": {"mm": {"k": {"highest": {"a": 1}}}}}'
+    found = merge_missing(FILE, newer, older)
+    if merged is None:
+        assert found is newer
+    else:
+        assert json.loads(found)["cache"]["mm"] == {"k": {"highest": {"a": 1}}, **merged}
+    assert json.loads(merge_missing(FILE, b"{}", newer)) == json.loads(newer)
+    with pytest.raises(CacheUnreadable):
+        merge_missing(FILE, b'{"cache": 1}', newer)

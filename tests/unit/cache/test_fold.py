@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -15,6 +18,7 @@ from backend.cache import fold as folding
 from backend.cache import journal as journals
 from backend.cache.fold import RecentFolds, fold
 from backend.cache.journal import Journal, Tuned, line_of
+from backend.errors import Busy, CacheUnreadable, NotWritable
 from backend.pins.holders import pinned_choices
 
 SYSTEM = {"hash": "s"}
@@ -107,3 +111,123 @@ def test_lines_that_are_too_many_at_once_are_shortened_at_once(
     lines = [line_of(Tuned("mm", "[a]", "highest", {"c0": float(n)}, now)) for n in range(1, 100)]
     kept.add(b"".join(lines))
     assert kept.path.read_bytes() == lines[-1]
+
+
+def test_of_too_many_tunings_the_newest_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    lines = [line_of(Tuned("mm", f"[{n}]", "highest", {"c": 1.0}, now + n)) for n in range(10, 99)]
+    monkeypatch.setattr(folding, "MOST_BYTES", 8 * len(lines[0]))
+    path = tmp_path / "cache" / "s"
+    put(path, {"c0": 1.0})
+    kept = RecentFolds(tmp_path, path)
+    kept.path.parent.mkdir(parents=True)
+    kept.add(b"".join(lines[:9]))
+    assert kept.path.read_bytes() == b"".join(lines[5:9])  # half of the limit
+
+
+def test_folded_lines_are_those_of_the_same_journal_or_none(tmp_path: Path) -> None:
+    """A reader takes over what it missed without parsing the cache file."""
+    path = tmp_path / "cache" / "s"
+    put(path, {"c0": 1.0})
+    journal = Journal(tmp_path, path)
+    lines = [line_of(Tuned("mm", f"[{n}]", "highest", {"c": 1.0}, 0.0)) for n in range(3)]
+    journal.append(lines[0])
+    early = journal.read()
+    journal.append(lines[1])
+    late = journal.read()
+    fold(tmp_path, path, SYSTEM, pinned_choices)
+    folded = journal.read().fold
+    assert folded is not None
+    assert (journal.rest(early, folded), journal.rest(late, folded)) == (lines[1], b"")
+    journal.append(lines[2])
+    fold(tmp_path, path, SYSTEM, pinned_choices)
+    assert journal.rest(early, folded) is None, "they are kept no more"
+    again = journal.read().fold
+    assert again is not None and journal.rest(early, again) is None
+
+
+def test_a_disk_without_locks_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path, tmp_path / "cache" / "s")
+    monkeypatch.setattr(Journal, "patience", 0.05)
+    for code, error in ((errno.ENOLCK, NotWritable), (errno.EAGAIN, Busy), (errno.EACCES, Busy)):
+
+        def refuse(*arguments: object, code: int = code) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(journals.fcntl, "lockf", refuse)
+        with pytest.raises(error) as caught:
+            journal.append(line_of(Tuned("mm", "[a]", "highest", {"c0": 7.0}, 0.0)))
+        assert type(caught.value) is error
+    assert not journal.path.exists()
+
+
+def test_nothing_is_kept_in_a_folder_that_others_can_write(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "s"
+    put(path, {"c0": 1.0})
+    kept = RecentFolds(tmp_path, path)
+    kept.path.parent.mkdir(parents=True)
+    line = line_of(Tuned("mm", "[a]", "highest", {"c0": 1.0}, time.time()))
+    kept.path.parent.chmod(0o777)
+    kept.add(line)
+    assert not kept.path.exists() and kept.lost({}) == []
+    kept.path.parent.chmod(0o700)
+    kept.add(line)
+    assert kept.path.read_bytes() == line
+
+
+def test_lines_are_kept_up_to_twice_the_cache_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "LEAST_BYTES", 10)
+    path = tmp_path / "cache" / "s"
+    put(path, {f"c{n}": 1.0 for n in range(100)})
+    kept = RecentFolds(tmp_path, path)
+    kept.path.parent.mkdir(parents=True)
+    line = line_of(Tuned("mm", "[a]", "highest", {"c0": 1.0}, time.time()))
+    many = 2 * path.stat().st_size // len(line)
+    kept.add(line * many)
+    assert kept.path.read_bytes() == line * many
+    kept.add(line)
+    assert kept.path.read_bytes() == line
+
+
+def test_a_fold_with_nothing_to_do_makes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "s"
+    fold(tmp_path, path, SYSTEM, pinned_choices)
+    assert list(tmp_path.iterdir()) == []
+    put(path, {"c0": 1.0})
+    before = path.stat()
+    fold(tmp_path, path, SYSTEM, pinned_choices)
+    assert path.stat().st_ino == before.st_ino
+
+
+def test_timings_under_a_value_that_is_no_object_are_not_folded(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "s"
+    put(path, {"c0": 1.0})
+    content = path.read_bytes().replace(
+        b'{\n                    "c0": 1.0\n                }', b"7"
+    )
+    assert b'"highest": 7' in content
+    path.write_bytes(content)
+    journal = retuned(tmp_path, path)
+    with pytest.raises(CacheUnreadable, match="is not an autotune cache; move the file away"):
+        fold(tmp_path, path, SYSTEM, pinned_choices)
+    assert path.read_bytes() == content and journal.read().lines
+
+
+def test_a_failed_or_missing_pinned_choice_raises_no_rival(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "s"
+    put(path, {"c0": 1.0, "c1": math.inf})
+    retuned(tmp_path, path)
+    for winner in ("c1", "missing"):
+        pins = {("mm", "[a]"): frozenset((winner,))}
+        fold(tmp_path, path, SYSTEM, lambda cache_path, pins=pins: pins)
+        assert times_in(path) == {"c0": 7.0, "c1": math.inf}
+        retuned(tmp_path, path)
+    pins = {("mm", "[a]"): frozenset(("c0",))}
+    fold(tmp_path, path, SYSTEM, lambda cache_path: pins)
+    assert times_in(path) == {"c0": 7.0, "c1": math.inf}

@@ -372,3 +372,56 @@ def test_index_and_file_agree(steps: list[tuple[str, float, bool]]) -> None:
         for inputs, _, _ in steps:
             found = repr(in_file(root)[inputs])
             assert repr(times(first, inputs)) == repr(times(second, inputs)) == found
+
+
+def test_a_delayed_action_waits_for_a_quiet_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(later, "QUIET_SECONDS", 0.2)
+    calls: list[float] = []
+    action = later.DelayedAction(lambda: calls.append(time.monotonic()))
+    begun = time.monotonic()
+    action.call()
+    end = begun + 60
+    while not calls and time.monotonic() < end:
+        time.sleep(0.01)
+    (called,) = calls
+    assert called >= begun + 0.2
+
+
+def test_a_forked_child_acts_although_its_parent_waits_or_measures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that waits exists in the parent alone."""
+    calls: list[int] = []
+    action = later.DelayedAction(lambda: calls.append(os.getpid()))
+    with action.held():
+        action.call()
+        child = os.fork()
+        if not child:
+            later.QUIET_SECONDS = 0.0
+            action.call()
+            end = time.monotonic() + 30
+            while not calls and time.monotonic() < end:
+                time.sleep(0.01)
+            os._exit(calls != [os.getpid()])
+        assert os.waitpid(child, 0)[1] == 0
+    assert not calls
+
+
+AT_EXIT = """
+import pathlib, sys, time
+from backend.cache.lookup import TunedCache
+from backend.cache.journal import Tuned
+from backend.pins.holders import pinned_choices
+cache = TunedCache(pathlib.Path(sys.argv[1]), {}, print, pinned_choices)
+cache.insert([Tuned("mm", "[a]", "highest", {"c0": 1.0}, time.time())])
+cache.insert([])
+print("[a]" in pathlib.Path(sys.argv[1]).read_text())
+"""
+
+
+def test_a_program_that_ends_folds_what_is_in_the_journal(tmp_path: Path) -> None:
+    cache, _ = made(tmp_path, 600)
+    words = [sys.executable, "-c", AT_EXIT, str(cache.path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n", "not while it runs, since the file is big"
+    assert in_file(tmp_path)["[a]"] == {"c0": 1.0}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.cache.autotune import preferred, raise_ms, read_cache, read_caches
+from backend.cache.autotune import cache_paths, preferred, raise_ms, read_cache, read_caches
 from backend.disk.layout import Layout, cache_dir
 from backend.disk.safe import MAX_BYTES
 from backend.errors import CacheUnreadable, InputsKeyInvalid
@@ -131,6 +131,70 @@ def test_infinity_nan_and_unusable_parts(tmp_path: Path) -> None:
     assert [p.source for p in problems].count(str(layout.autotune / "bbb")) == 1
 
 
+@pytest.mark.parametrize("number", [0, 0.0, -1.0, 1e7, 1e8, 1e12, 1e20, 1e300])
+def test_a_number_that_no_kernel_takes_is_a_problem_and_no_time(
+    tmp_path: Path, number: float
+) -> None:
+    """1e12 is what a pin makes of 0.9 ms, if a pin is recorded and its choice's number is beside
+    it; another cache's pins, or another entry's, prove nothing."""
+    path = tmp_path / "cache" / "hash"
+    path.parent.mkdir()
+    entry = {"odd": number, "b": math.inf}
+    path.write_text(json.dumps({"cache": {"mm": {"[x]": {"highest": entry}}}}))
+    file = read_cache(path)
+    assert file.entries == {TuningKey("mm", "[x]", "highest"): {"b": math.inf}}
+    (problem,) = file.problems
+    assert problem.what.startswith(f"{number} of odd, mm at [x]: not the milliseconds of a kernel")
+    path.write_text(json.dumps({"cache": {"mm": {"[x]": {"highest": {**entry, "a": 2.0}}}}}))
+    pin = {"op": "mm", "inputs": "[x]", "system_hash": "hash"}
+    pins = tmp_path / "rocm_tui" / "pins.json"
+    pins.parent.mkdir()
+    for content in (
+        None,
+        "{torn",
+        "[]",
+        json.dumps({"pins": 3, "released": [None], "history": [{**pin, "inputs": "[y]"}]}),
+        json.dumps({"pins": [{**pin, "system_hash": "elsewhere"}]}),
+    ):
+        if content is not None:
+            pins.write_text(content)
+        file = read_cache(path)
+        assert file.entries == {TuningKey("mm", "[x]", "highest"): {"a": 2.0, "b": math.inf}}
+        assert len(file.problems) == 1
+    for name in ("pins", "released", "history"):
+        pins.write_text(json.dumps({name: [pin]}))
+        times = read_cache(path).entries[TuningKey("mm", "[x]", "highest")]
+        assert times.get("odd") == (pytest.approx(1e12 / 2**40) if number == 1e12 else None)
+
+
+def test_a_number_without_a_pin_says_so(tmp_path: Path) -> None:
+    path = write(
+        Layout(tmp_path).autotune / "hash",
+        '{"cache": {"mm": {"[x]": {"highest": {"a": 2.0, "odd": 1e12}}}}}',
+    )
+    (problem,) = read_cache(path).problems
+    assert "no pin in rocm_tui/pins.json raised it; tune it again" in problem.what
+    key = TuningKey("mm", "[x]", "highest")
+    assert read_cache(path).untimed == {key: ("odd",)}
+    write(path, path.read_text().replace("2.0", "Infinity"))
+    assert read_cache(path).untimed == {}, "there is no time that it could be above"
+    write(path, path.read_text().replace("1e12", "0"))
+    (problem,) = read_cache(path).problems
+    assert "no pin" not in problem.what and "0 of odd, mm at [x]: not the milli" in problem.what
+
+
+def test_a_time_that_was_not_a_number_is_a_failure_under_a_pin_too(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    path = write(
+        layout.autotune / "hash",
+        json.dumps({"cache": {"mm": {"[x]": {"highest": {"a": 2.0, "bad": raise_ms(math.nan)}}}}}),
+    )
+    write(layout.pins, '{"pins": [{"op": "mm", "inputs": "[x]", "system_hash": "hash"}]}')
+    file = read_cache(path)
+    times = file.entries[TuningKey("mm", "[x]", "highest")]
+    assert math.isnan(times["bad"]) and not file.problems
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"cache": 1}', "[" * 100_000, "\xff\xfe", '{"cache": {}', "9" * 9_999],
@@ -182,11 +246,27 @@ def test_nothing_here_imports_torch() -> None:
 def test_the_smallest_number_that_is_a_time_is_preferred(tmp_path: Path) -> None:
     path = tmp_path / "hash"
     timings = {
-        "[a]": {"highest": {"slow": 2.0, "fast": 1, "failed": math.inf, "odd": "0"}},
+        "[a]": {"highest": {"slow": 2.0, "fast": 0.5, "failed": math.inf, "odd": "0", "t": True}},
+        "[zero]": {"highest": {"least": 1, "zero": 0, "negative": -1}},
         "[b]": {"highest": {"pinned": 2.0, "rival": raise_ms(1.0)}, "high": {"failed": math.inf}},
     }
     path.write_text(json.dumps({"cache": {"mm": timings}}))
     assert preferred(path) == {
         TuningKey("mm", "[a]", "highest"): ["fast", "slow"],
+        TuningKey("mm", "[zero]", "highest"): ["zero", "least"],
         TuningKey("mm", "[b]", "highest"): ["pinned", "rival"],
     }
+
+
+def test_which_files_are_caches(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert cache_paths(layout) == []
+    for name in ("b", "a", ".a.lock"):
+        write(layout.autotune / name, '{"cache": {"odd": 7}}')
+    (layout.autotune / "folder").mkdir()
+    assert cache_paths(layout) == [layout.autotune / name for name in "ab"]
+    files, problems = read_caches(layout)
+    assert [file.system_hash for file in files] == ["a", "b"]
+    assert [(p.source, p.what) for p in problems] == [
+        (str(layout.autotune / name), "odd holds no object") for name in "ab"
+    ]

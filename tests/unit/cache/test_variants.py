@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.cache.variants import ChoiceVariants, device_folders
+from backend.cache.code import code_hash
+from backend.cache.variants import ChoiceVariants, device_folders, read_module
 from tests.support.device_modules import compiled_on, write_choice
 
 
@@ -117,6 +118,48 @@ def test_devices_that_compiled_something(tmp_path: Path) -> None:
     (tmp_path / "triton" / "not-a-device").mkdir()
     (tmp_path / "triton" / "99999").mkdir()
     assert device_folders(tmp_path) == [0, 3]
+
+
+def test_a_module_that_is_launched_in_no_known_way_says_nothing(tmp_path: Path) -> None:
+    text = "DeviceProperties(type='cuda', index=1, cc=90)\n"
+    key = code_hash(text.strip().encode() + b"||")
+    path = tmp_path / key[1:3] / f"{key}.py"
+    path.parent.mkdir()
+    path.write_text(text)
+    assert read_module(tmp_path, key) is None
+    assert not ChoiceVariants(tmp_path).is_known(f"triton_mm-{key}")
+
+
+def test_a_module_with_warp_groups_is_known(tmp_path: Path) -> None:
+    text = (
+        "num_stages=3,\nnum_warps=4, x=1, num_consumer_groups=2,\nnum_buffers_warp_spec=5,\n"
+        "DeviceProperties(type='cuda', index=1, multi_processor_count=132, cc=90)\n"
+        "    BLOCK_M : tl.constexpr = 64\n    INDEX_DTYPE : tl.constexpr = tl.int32\n"
+    )
+    extra = b"BLOCK_M=64-num_stages=3-num_warps=4-"
+    for hashed in (extra, extra + b"num_consumer_groups=2-num_buffers_warp_spec=5-"):
+        key = code_hash(text.strip().encode() + b"||" + hashed)
+        path = tmp_path / key[1:3] / f"{key}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        module = read_module(tmp_path, key)
+        assert module is not None and (module.index, module.extra) == (1, hashed)
+        assert module.properties == {"multi_processor_count": "132", "cc": "90"}
+        assert module.key(1) == key != module.key(2)
+        path.write_bytes(path.read_bytes() + b"#" * (1 << 20))
+        assert read_module(tmp_path, key) is None, "it is too long"
+
+
+def test_the_hashes_on_several_devices(tmp_path: Path) -> None:
+    hashes = {index: write_choice(tmp_path, index, BLOCK_M=64) for index in (0, 3)}
+    assert ChoiceVariants(tmp_path).all(hashes[3], (0, 3)) == hashes
+    assert ChoiceVariants(tmp_path).all("mm-c1", (0, 3)) == {0: "mm-c1", 3: "mm-c1"}
+
+
+@pytest.mark.parametrize(("index", "is_device"), [("1023", True), ("1024", False), ("x", False)])
+def test_the_highest_index_of_a_device(tmp_path: Path, index: str, is_device: bool) -> None:
+    (tmp_path / "triton" / index).mkdir(parents=True)
+    assert bool(device_folders(tmp_path)) is is_device
 
 
 class _Plain(str):

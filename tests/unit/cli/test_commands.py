@@ -75,6 +75,26 @@ def test_ls_of_a_log(tmp_path: Path) -> None:
     assert len(first["id"]) == 7 and int(first["id"], 16) >= 0
 
 
+def test_choices_of_torch_2_15(tmp_path: Path) -> None:
+    """As PyTorch's flydsl_template.py and kernel/mm.py name and describe them."""
+    rows = (
+        "  flydsl_mm_flydsl_7 0.0050 ms 100.0% "
+        "FlyDSL template flydsl_mm_flydsl_7 (TILE_M=128, IS_MXFP=False)\n"
+        "  contiguous_mm_0 0.0070 ms 71.4% contiguous mm\n  triton_mm_1 0.0100 ms 50.0%"
+    )
+    block = BLOCK.replace("  triton_mm_1 0.0100 ms 100.0%", rows)
+    log = tmp_path / "train.log"
+    log.write_text(block.replace("0.0200 ms 50.0%", "0.0200 ms 25.0%").replace("for 2", "for 4"))
+    cache = tmp_path / "cache"
+    (found,) = ls(str(log), "--filter", "by:flydsl", cache=cache)["tunings"]
+    assert [choice["name"] for choice in found["choices"]] == [
+        "flydsl_mm_flydsl_7", "contiguous_mm_0", "triton_mm_1", "mm",
+    ]  # fmt: skip
+    assert found["choices"][0]["config"] == {"TILE_M": "128", "IS_MXFP": "False"}
+    shown = call("show", found["id"], "--from", str(log), cache=cache).stdout.decode()
+    assert "flydsl" in shown and "subgraph" in shown and "TILE_M=128" in shown, shown
+
+
 def test_stdin_and_a_folder(tmp_path: Path) -> None:
     assert len(ls("-", cache=tmp_path, stdin=BLOCK.encode())["tunings"]) == 1
     (tmp_path / "logs").mkdir()
@@ -114,7 +134,10 @@ def test_show_and_refused_pin_of_a_log(tmp_path: Path) -> None:
     [
         ["nonsense"],
         ["ls", "--nonsense"],
-        ["pin"],
+        ["pin", "3fa91c2"],
+        ["pin", "--bitwise"],
+        ["pin", "3fa91c2", "#2", "--undo"],
+        ["pin", "3fa91c2", "#2", "--history"],
         ["unpin"],
         ["run"],
         ["run", "--"],
@@ -130,12 +153,30 @@ def test_bad_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
 def test_pins_of_an_empty_cache_dir(tmp_path: Path) -> None:
     assert call("pins", cache=tmp_path).returncode == 0
     assert json.loads(call("pins", "--json", "--history", cache=tmp_path).stdout) == {
+        "schema": "rocm-tui/pins/1",
         "pins": [],
         "history": [],
     }
     assert call("verify", cache=tmp_path).returncode == 1
     assert call("unpin", "--all", cache=tmp_path).returncode == 0
     assert not list(tmp_path.iterdir())
+
+
+def test_the_commands_of_earlier_versions_do_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(BLOCK)
+    for old, new in (
+        ("pins", "pin"),
+        ("pins --json --history", "pin --json --history"),
+        ("undo", "pin --undo"),
+        ("undo --json --dry-run", "pin --undo --json --dry-run"),
+        ("compare --json", "report --json"),
+        (f"compare --json {log}", f"report --json {log}"),
+        (f"compare {log} --also-a {log}", f"report {log} {log}"),
+    ):
+        before, after = (call(*words.split(), cache=tmp_path / "cache") for words in (old, new))
+        assert (before.returncode, before.stderr) == (after.returncode, after.stderr), old
+        assert before.stdout == after.stdout, old
 
 
 def test_every_command_has_help(tmp_path: Path) -> None:

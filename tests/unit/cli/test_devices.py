@@ -133,7 +133,7 @@ def test_the_effect_of_a_pin_is_told_of_each_device(tmp_path: Path) -> None:
         f"cuda:1: ~13.0 µs instead of ~11.0 µs with {hashes[1][1][:18]}.",
     ]
     unknown = Choice(hash="triton_mm-caa", ms=1.0)
-    assert pin_effect(row, unknown)[0] == "cuda:0 was tuned without it, and takes its own best."
+    assert pin_effect(row, unknown)[0] == "cuda:0 was tuned without it, and keeps what it uses."
 
 
 def test_no_line_break_of_a_hash_is_printed(tmp_path: Path, called: Any) -> None:

@@ -61,7 +61,7 @@ def test_json(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graphs = json.loads(run(capsys, cache, "--json"))["graphs"]
     assert [graph["share"] for graph in graphs] == [0.8, 0.2]
     one = json.loads(run(capsys, cache, "aaaaaa1", "--json"))
-    assert one == graphs[0]
+    assert one == {"schema": "rocm-tui/graph/1", **graphs[0]}
     assert [(t["count"], t["share"], t["share_by"]) for t in one["tunings"]] == [
         (4, 0.4, "once"),
         (1, 0.2, "measured"),
@@ -70,7 +70,8 @@ def test_json(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, tmp_path, code=1) == ""
-    assert json.loads(run(capsys, tmp_path, "--json", code=1)) == {"graphs": []}
+    none = json.loads(run(capsys, tmp_path, "--json", code=1))
+    assert none == {"schema": "rocm-tui/graphs/1", "graphs": []}
 
 
 def test_what_the_search_takes(cache: Path) -> None:

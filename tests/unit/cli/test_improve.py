@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.graph import CompileOption, Swap, options_of
 from backend.pins.store import PinStore
-from rocm_tui.actions.improve import GraphSearch, rows_of
+from rocm_tui.actions.improve import GraphSearch, result_of, rows_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import graphs as command
 from rocm_tui.cli.entry import main
+from rocm_tui.render.improve import SearchJson
 from rocm_tui.search.types import Search
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
+from tests.support.search_lab import additive
 
 
 class Terminal(io.StringIO):
@@ -94,6 +98,46 @@ def test_the_end_is_two_tables_and_sentences(
     assert "triton_mm_1" in text
     assert "3 of 3 tunings tried: 3 choices in 9 trials" in text
     assert "Of a hundred searches" in text
+
+
+BOTH = {"epilogue_fusion=False": FIVE_PERCENT, "benchmark_fusion=True": FIVE_PERCENT}
+
+
+def test_only_confirmed_options_are_printed_as_a_line_of_a_program(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searching = GraphSearch(Workers(additive(BOTH)), layout, graph_of(layout), options=True)
+    search = searching.go()
+    sure = result_of(search)
+    assert sure is not None and {change.identity for change in sure.arm} == set(BOTH)
+    command._print_options(sure.arm)
+    first, call, _, *lines, run = capsys.readouterr().out.splitlines()
+    names = [option.name for option in options_of(sure.arm)]
+    assert first == "To compile with the options:"
+    values = {"epilogue_fusion": False, "benchmark_fusion": True}
+    written = ", ".join(f'"{name}": {values[name]}' for name in names)
+    assert call == f"  torch.compile(model, options={{{written}}})"
+    assert lines == [f"    torch._inductor.config.{name} = {values[name]}" for name in names]
+    given = " ".join(f"--option {option.label}" for option in sure.arm)
+    assert run == f"  or, without a change: rocm-tui run {given} -- CMD"
+    gain = SearchJson.of(search).gain
+    assert gain is not None and gain.compile_call == call.strip()
+    unconfirmed = replace(search, tries=tuple(t for t in search.tries if t.kind != "confirm"))
+    assert SearchJson.of(unconfirmed).gain is None
+
+
+def test_options_that_are_only_reset_or_need_pins_too_are_printed_as_such(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swap = Swap("mm", "", "", "triton_mm-1")
+    command._print_options((swap, CompileOption("max_fusion_size", "default")))
+    assert capsys.readouterr().out.splitlines() == [
+        "To compile with the options and the pins (the gain is that of both):",
+        "  without the program's own setting of max_fusion_size",
+        "  or, without a change: rocm-tui run --option max_fusion_size=default -- CMD",
+    ]
+    command._print_options((swap,))
+    assert capsys.readouterr().out == ""
 
 
 def test_nothing_found_is_said(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:

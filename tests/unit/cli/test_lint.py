@@ -130,4 +130,4 @@ def test_the_device_that_is_here(tmp_path: Path) -> None:
     assert device_here(tmp_path) is None  # two kinds: which one is not known
 
 
-GFX90A = "cpu_cores_count 0\nsimd_count 416\nsimd_per_cu 4\ngfx_target_version 90010\n"
+GFX90A = "\nname\ncpu_cores_count 0\nsimd_count 416\nsimd_per_cu 4\ngfx_target_version 90010\n"

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from backend.errors import Busy
+from rocm_tui.actions.improve import AlreadyRunning
 from rocm_tui.cli.common import ExitCode
-from rocm_tui.cli.entry import COMMANDS, GROUPS, main
+from rocm_tui.cli.entry import ALIASES, COMMANDS, GROUPS, main
 from rocm_tui.errors import NoSuchTuning, UsageError
 
 SHARED = {"entry", "group", "common", "filtered", "work"}
@@ -33,9 +35,9 @@ def commands(names: set[str]) -> set[str]:
     return {name.removeprefix("rocm_tui.cli.") for name in ours} - SHARED
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *ALIASES])
 def test_a_command_loads_itself_alone(name: str) -> None:
-    assert commands(loaded(name, "--help")) == {COMMANDS[name].module}
+    assert commands(loaded(name, "--help")) == {(COMMANDS | ALIASES)[name].module}
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["nonsense"], ["--nonsense"]])
@@ -52,11 +54,14 @@ def test_a_program_that_is_run_waits_for_no_store() -> None:
 
 def test_help_lists_every_command_of_its_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == ExitCode.YES
-    listed = capsys.readouterr().out
-    for title, commands in GROUPS.items():
-        section = listed.partition(f"{title}:\n")[2].partition("\n\n")[0]
-        shown = [line.split()[0] for line in section.splitlines()]
-        assert shown == list(commands)
+    table = capsys.readouterr().out.split("\n\n")[2].splitlines()
+    expected = [
+        f"{'' if number else title:<8}{name:<12}{command.help}"
+        for title, commands in GROUPS.items()
+        for number, (name, command) in enumerate(commands.items())
+    ]
+    assert table == expected
+    assert not set(ALIASES) & {line[8:].split()[0] for line in table}
 
 
 def test_no_words_open_the_screen(
@@ -77,3 +82,5 @@ def test_exit_codes() -> None:
     assert [ExitCode.of(True), ExitCode.of(False)] == [0, 1]
     errors = (UsageError("x"), NoSuchTuning("x"), OSError("x"), KeyboardInterrupt())
     assert [ExitCode.of_error(error) for error in errors] == [2, 1, 1, 130]
+    for error in (AlreadyRunning("x"), Busy("x")):
+        assert ExitCode.of_error(error) == 3

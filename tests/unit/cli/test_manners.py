@@ -50,7 +50,7 @@ tune zzz; tune --from-log missing.log; measure zzz; measure a72 --from missing.l
 trial zzz; improve zzz; improve; prove zzz; prove; graphs zzz; graphs
 compare missing.log a.log; compare a.log missing.log; compare a.log empty.log; compare missing.log
 export zzz; export; import missing.json; import a.log; doctor missing.bin; watch missing.log
-demo --python /no/such/python; sessions missing.log; undo; compare zzz
+demo --python /no/such/python; sessions missing.log; undo; pin --undo; compare zzz; report zzz
 agree; agree missing.log; agree a.log; agree zzz; agree --run zzz
 tune mm 8x4 4x4 --dtype f32 --fleet local --python /no/such/python
 lint missing.csv; lint a.log; cover missing.log; cover a.log; cover a.log --table a.log
@@ -59,15 +59,18 @@ lint missing.csv; lint a.log; cover missing.log; cover a.log; cover a.log --tabl
 
 MISTYPED = """
 completion; completion tcsh
-whatch; ls --jsn; show; pin; pin a72; unpin; unpin --all a72; import; compare a b c; run
+whatch; ls --jsn; show; pin --wrong; pin a72; unpin; unpin --all a72; import; compare a b c; run
 tune; tune mm; tune mm 8xa 3x4 --dtype f32; tune mm 8x4 4x4 --dtype zz --dry-run; tune mm 8x4 4x4
 tune mmm 8x4 4x4 --dtype f32 --dry-run; tune mm 8x4 4x4 --dtype f32 --search-space ful
 tune mm 8x4 4x4 --dtype f32 --backends ZZ; measure; measure a72 --budget never; measure --rounds x
-trial; improve --budget x; prove --pairs 1; verify --timeout 0; compare a.log --markdown
+trial; trial --dry-run -- true; verify --dry-run -- true; unpin --dry-run
+improve --budget x; prove --pairs 1; verify --timeout 0; compare a.log --markdown
 prune --older-than x; export --json; graphs --text; watch --no-such; demo --no-such
 doctor --no-such; pins --no-such; serve --port x; serve --host 0.0.0.0; config --no-such
-show a72 #1 --source --stage ptx; compare a.log a.log --json --markdown; config --write --check
-show a72 --source; run --no-such; sessions --no-such; undo --no-such;
+show a72 #1 --source --stage ptx; show a72 #1 --from a.log --source --json
+compare a.log a.log --json --markdown; config --write --check
+mcp --x
+schema sl; show a72 --source; run --no-such; sessions --no-such; undo --no-such; report --markdown
 tune zzz --fleet local --repeat 0; tune zzz --fleet local --device 0; tune zzz --missing
 watch --read-only -- true; watch --
 tail; ls ssh://gpu1; watch ssh://gpu1/p; show a72 --from ssh://b; compare a.log --also-a ssh://b
@@ -92,14 +95,15 @@ def test_one_rule_of_exit_codes(
     code: int,
     text: str,
 ) -> None:
-    """0 yes, 1 no, 2 bad usage; bad usage is one line on stderr."""
+    """0 yes, 1 no, 2 bad usage; bad usage is one line on stderr, and a document with --json."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(place / "cache"))
     wrong = []
     for words in asked(text):
         got = main(words)
         out, err = capsys.readouterr()
-        if got != code or (code == 2 and (out or err.count("\n") != 1)):
+        lines = (int("--json" in words), 1)
+        if got != code or (code == 2 and (out.count("\n"), err.count("\n")) != lines):
             wrong.append(f"{' '.join(words)}: {got}: {out}{err[-200:]}")
     assert wrong == []
     assert main(["ls", "a.log"]) == 0
@@ -107,7 +111,7 @@ def test_one_rule_of_exit_codes(
 
 def test_the_rule_was_asked_of_every_command() -> None:
     """Those without a file, an id or a choice cannot miss one."""
-    nothing = {"run", "pins", "prune", "serve", "config", "completion"}
+    nothing = {"run", "prune", "serve", "config", "completion", "schema", "mcp"}
     assert set(COMMANDS) - {words[0] for words in asked(NOT_THERE)} <= nothing
     assert set(COMMANDS) - {words[0] for words in asked(MISTYPED)} == set()
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 from rocm_tui import say
 from rocm_tui.actions.doctor import DoctorCheck
 from rocm_tui.cli import setup
-from rocm_tui.cli.entry import COMMANDS, main
+from rocm_tui.cli.entry import ALIASES, COMMANDS, main, rocm_tui
 from rocm_tui.render.table import hanging
 from tests.support.screen_lab import write_cache
 
@@ -32,7 +34,7 @@ def _one_tuning(cache: Path, capsys: pytest.CaptureFixture[str]) -> tuple[tuple[
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_show_pins_and_doctor_fit(
+def test_show_pins_report_and_doctor_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
     place, id = _one_tuning(tmp_path, capsys)
@@ -45,7 +47,7 @@ def test_show_pins_and_doctor_fit(
             "mega-cache", "bad", "it is no mega-cache that can be read, for a reason", advice
         )
     ]
-    for words in (["show", id, *place], ["pins", "--history", *place], []):
+    for words in (["show", id, *place], ["pins", "--history", *place], ["report", *place], []):
         texts = {}
         for cells in (None, width):
             monkeypatch.setattr(say, "width", lambda cells=cells: cells)
@@ -98,14 +100,54 @@ def test_the_state_of_a_pin_stays_whole(
         assert ("active" in lines[1]) == ("pin" in lines[0].split())
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *ALIASES])
 def test_help_fits_and_breaks_no_option(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "200")
     assert main([name, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"Usage: rocm-tui {name} ")
     assert [line for line in lines if len(line) > 80] == []
     usage = lines[: lines.index("")]
     assert all(line.count("[") == line.count("]") for line in usage)
+
+
+def test_the_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 36 and max(map(len, lines)) <= 80
+
+
+def _examples(name: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Return the command lines after `Example:` in the help, without `rocm-tui`."""
+    assert main([name, "--help"]) == 0
+    text = capsys.readouterr().out.partition("Example")[2].partition("\n\n")[0]
+    lines = text.removeprefix("s").removeprefix(":").strip().splitlines()
+    return [shlex.split(line.strip().removeprefix("rocm-tui ")) for line in lines]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_an_example_that_parses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = _examples(name, capsys)
+    assert examples and all(words[0] == name for words in examples)
+    context = click.Context(rocm_tui)
+    command = rocm_tui.get_command(context, name)
+    assert command is not None
+    for words in examples:
+        assert command.make_context(name, words[1:], parent=context).args == []
+
+
+FRAGMENT = ("Of ", "Only ", "For ", "The ", "A ", "An ", "One ", "Default", "These ", "That ")
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *ALIASES])
+def test_options_are_explained_by_sentences(name: str) -> None:
+    command = rocm_tui.get_command(click.Context(rocm_tui), name)
+    assert command is not None
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    texts = [option.help for option in options if not option.hidden]
+    wrong = [
+        text for text in texts if text is None or text.startswith(FRAGMENT) or text[-1] not in ".)"
+    ]
+    assert wrong == []

@@ -33,10 +33,22 @@ def test_no_cache_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "no autotune cache, session or log in it; `rocm-tui run --max-autotune" in empty
 
 
+@pytest.mark.parametrize("folder", ["", "none"])
+def test_a_report_of_nothing_says_how_to_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    cache = tmp_path / folder
+    assert main(["report", "--cache-dir", str(cache)]) == 1
+    line = f"no tuning in {cache}: `rocm-tui run --max-autotune -- CMD` records a program"
+    assert capsys.readouterr().err == f"rocm-tui: {line}\n"
+
+
 def test_the_wrong_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "a.log"
     log.write_text("step 1: loss 2.5\n")
-    assert "a.log: no AUTOTUNE table and no time of a choice in it\n" in said(capsys, str(log))
+    assert "a.log: no AUTOTUNE table or time of a choice recognised in it\n" in said(
+        capsys, str(log)
+    )
     assert f"{tmp_path}: 1 file read, and no tuning found\n" in said(capsys, str(tmp_path))
     log.write_bytes(bytes(range(256)))
     assert said(capsys, str(log)).count("\n") == 1  # its own problem says enough

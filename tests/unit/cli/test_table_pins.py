@@ -19,10 +19,11 @@ import pytest
 
 from backend.disk import safe
 from backend.disk.layout import Layout
-from backend.errors import PinRefused
+from backend.errors import PinRefused, StoreError
 from backend.pins.store import PinStore
-from backend.tables.model import Table, Tuner
+from backend.tables.model import Table, Tuner, table_system
 from rocm_tui.actions.tables import pin_row, row_at, solution_of
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.entry import main
 
 ROWS = (
@@ -68,6 +69,7 @@ def test_a_row_is_pinned_shown_and_taken_back(
     )  # fmt: skip
     assert "not seen from here" in pin["detail"]
     assert main(["verify", pin["id"]]) == 1
+    assert "another tuner's program takes it from its table" in capsys.readouterr().out
     assert main(["pins"]) == 1
     said = capsys.readouterr().out
     assert "GemmTunableOp_Half_TN" in said and "table:" not in said
@@ -123,6 +125,34 @@ def test_a_table_that_changed_between_the_look_and_the_pin_is_read_again(
     table.write_bytes(ROWS.replace(b"tn_64_64_64", b"tn_65_64_64"))
     with pytest.raises(PinRefused, match="is not in"):
         pin_row(row, solution_of(row, "Default"), layout)
+
+
+def test_each_table_has_the_pins_of_its_own_rows(table: Path) -> None:
+    other = table.with_name("results1.csv")
+    other.write_bytes(ROWS)
+    assert main(["pin", f"{table}:3", "Gemm_Rocblas_-7"]) == 0
+    assert main(["pin", f"{other}:3", "solution=Default,ms=0.3"]) == 0
+    pinned = other.read_bytes()
+    assert table.read_bytes() == PINNED != pinned
+    for path in (table, other):
+        path.write_bytes(ROWS)  # as the program that tunes writes it again
+    main(["pin", "--reconcile"])
+    assert (table.read_bytes(), other.read_bytes()) == (PINNED, pinned)
+
+
+def test_a_released_row_of_one_table_is_not_that_of_another(table: Path, tmp_path: Path) -> None:
+    other = table.with_name("results1.csv")
+    other.write_bytes(ROWS)
+    for path in (table, other):
+        assert main(["pin", f"{path}:3", "Gemm_Rocblas_-7"]) == 0
+    store = PinStore(Layout(tmp_path / "cache"))
+    (key,) = {pin.key for pin in store.pins()}
+    store.unpin(key, system_hash=table_system(table))
+    assert (table.read_bytes(), other.read_bytes()) == (ROWS, PINNED)
+    for path in (table, other):  # by a program that has an old copy
+        path.write_bytes(PINNED.replace(b"Default,0.01", b"Default,0.03"))
+    main(["pin", "--reconcile"])
+    assert b"Gemm_Rocblas_-7" in other.read_bytes() and b"Gemm_Rocblas_-7" not in table.read_bytes()
 
 
 def test_steps_back_go_through_all_that_was_pinned(
@@ -213,7 +243,7 @@ def test_a_table_that_a_program_has_open_is_left_alone(
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as program:
             assert program.stdout and program.stdout.readline() == "\n"
-            assert main(list(words)) == 1
+            assert main(list(words)) == ExitCode.TRY_AGAIN
             program.communicate("\n")
         return capsys.readouterr().err
 
@@ -371,3 +401,48 @@ def test_a_row_is_unpinned_by_its_place(table: Path, capsys: pytest.CaptureFixtu
     assert table.read_bytes() == ROWS and other.read_bytes() == PINNED
     assert main(["unpin", f"{table}:1"]) == 1
     assert "begins no entry of the tunableop table; one begins on line 3" in capsys.readouterr().err
+
+
+def test_a_row_that_is_no_text_is_not_pinned(table: Path) -> None:
+    row = row_at(f"{table}:3")
+    values = solution_of(row, "Gemm_Rocblas_-7")
+    latin = ROWS.replace(b"Gemm_Hipblaslt_12683", b"Gemm_Hipblaslt_\xe9")
+    table.write_bytes(latin)
+    layout = Layout(table.parent / "cache")
+    with pytest.raises(StoreError, match="UTF-8"):
+        pin_row(row, values, layout)
+    assert table.read_bytes() == latin and PinStore(layout).pins() == ()
+
+
+def test_numbers_of_rows_are_reported(table: Path) -> None:
+    layout = Layout(table.parent / "cache")
+    row = row_at(f"{table}:3")
+    pin_row(row, solution_of(row, "Gemm_Rocblas_-7"), layout)
+    store = PinStore(layout)
+    (pin,) = store.pins()
+    assert store.plan(pin.system_hash, pin.key, pin.hash, pin.config).numbers == 0
+    table.write_bytes(ROWS)
+    (status,) = store.status()
+    assert status.state == "drifted" and f"row of {table} was written over" in status.detail
+    (status,) = store.reconcile()
+    assert status.state == "unproven" and status.pin.drifts == 1
+    assert store.unpin(pin.key).numbers == 1 and table.read_bytes() == ROWS
+    assert store.reconcile() == [] and table.read_bytes() == ROWS
+
+
+def test_another_pin_over_a_row_that_was_written_over_is_no_drift(table: Path) -> None:
+    layout = Layout(table.parent / "cache")
+    row = row_at(f"{table}:3")
+    pin_row(row, solution_of(row, "Gemm_Rocblas_-7"), layout)
+    table.write_bytes(ROWS.replace(b"0.182", b"0.175"))
+    row = row_at(f"{table}:3")
+    pin_row(row, solution_of(row, "Gemm_Rocblas_-8"), layout)
+    store = PinStore(layout)
+    assert [entry.what for entry in store.history()] == ["pin", "repin"]
+    (pin,) = store.pins()
+    assert pin.drifts == 0 and b"Gemm_Rocblas_-8" in table.read_bytes()
+    missing = table.with_name("missing.csv")
+    with pytest.raises(PinRefused, match=r"the table .*missing\.csv is not there"):
+        store.plan(None, pin.key, pin.hash, pin.config, table=missing)
+    assert store.unpin(pin.key).numbers == 1
+    assert table.read_bytes() == ROWS.replace(b"0.182", b"0.175")

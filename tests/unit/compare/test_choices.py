@@ -10,7 +10,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.compare.choices import identified, log_ratios, same_choice
+from rocm_tui.compare.choices import identified, log_ratios, same_choice, used
 from rocm_tui.compare.comparison import compare
 from rocm_tui.json_output import builtins_of
 from rocm_tui.render.agree import footer, text
@@ -193,3 +193,10 @@ def test_processes_of_no_job_are_not_counted() -> None:
     alone = report(part(on_device(0, TIMES), on_device(0, TIMES, 2)))
     assert (alone.compared, alone.not_compared) == (0, 0)
     assert report(part(on_device(0, TIMES), on_device(1, TIMES), sessions=RANKS)).compared == 1
+
+
+def test_a_choice_whose_number_is_no_time_is_not_replaced_by_the_next() -> None:
+    """`ls` names the choice of 0 ms as in use; `compare` and `report` name no other one."""
+    best, second = Choice(name="mm", ms=0.0), Choice(name="triton_mm_1", ms=0.011)
+    assert used(Tuning(op="mm", choices=(best, second))) is None
+    assert used(Tuning(op="mm", choices=(second,))) == (second, 0.011)

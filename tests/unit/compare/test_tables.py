@@ -74,9 +74,9 @@ def test_other_solutions_come_first_with_what_lost_most(
     assert summary.splitlines() == [
         "4 keys in both: 1 with the same solution, 3 with another",
         "0 only in A, 2 only in B",
-        "1 entry has a key that stands in A before: the fastest, or the last, is taken",
-        "B takes 1.10× of A's time at the median of 3, from 0.50× to 1.50×; as the tables tell, "
-        "not measured here",
+        "1 entry has a key that is in A before: the fastest, or the last, is taken",
+        "B takes 1.10× of A's time at the median of 3, from 0.50× to 1.50×; by the times in the "
+        "tables, not measured here",
     ]
 
 
@@ -141,7 +141,7 @@ def test_ladders_tell_which_values_differ(
     out = compared(capsys, *paths)[1]
     assert "M=128 E=8 N=176 block_shape=[128, 128]  fp8_w8a8  kpack – → 2\n" in out
     assert "3 keys in both: 2 with the same solution, 1 with another" in out
-    assert "0 only in A, 1 only in B" in out and "these tables tell none" in out
+    assert "0 only in A, 1 only in B" in out and "these tables have none" in out
     same = as_json(capsys, *paths)["common"][1:]
     assert [each["key"].split(",")[1] for each in same] == ["M=1", "M=16"]
 

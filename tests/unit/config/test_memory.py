@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rocm_tui.config.memory import Memory
+import pytest
+
+from rocm_tui.config.memory import MOST_WORKSPACES, Memory
 
 WRITER = """
 import sys
@@ -19,6 +21,7 @@ for at in range(20):
     memory.add("history", f"{name}{at}", most=100)
     memory.put("filters", f"{name}{at}", "op:mm")
     memory.remember(name, at)
+    memory.workspace([name]).remember("sort", str(at))
     memory.flush()
 assert not memory.trouble, memory.trouble
 """
@@ -56,6 +59,56 @@ def test_two_programs_at_once_lose_nothing(tmp_path: Path) -> None:
     wanted = {f"{name}{at}" for name in "ab" for at in range(20)}
     assert {*known["history"]} == wanted == {*known["filters"]}
     assert (known["a"], known["b"]) == (19, 19)
+    assert [space["sort"] for space in known["workspaces"].values()] == ["19", "19"]
+
+
+def test_each_set_of_sources_has_its_own_order(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    memory = Memory(path)
+    memory.workspace(["/a.log", "/cache"]).remember("sort", "lead")
+    memory.workspace(["/a.log", "/cache"]).remember("fold", False)
+    memory.workspace(["/b.log", "/cache"]).remember("sort", "op")
+    memory.flush()
+    for seen in (memory, Memory(path)):
+        same = seen.workspace(["/cache", "/x/../a.log", "/a.log"])
+        assert same.recall("sort", "age") == "lead" and same.recall("fold", True) is False
+        assert seen.workspace(["/b.log", "/cache"]).recall("sort", "age") == "op"
+        assert seen.workspace(["/b.log", "/cache"]).recall("fold", True) is True
+        assert seen.workspace(["/a.log"]).recall("sort", "age") == "age"
+        assert seen.workspace(["/a\udcff.log"]).recall("sort", "age") == "age"
+        assert seen.recall("sort", "age") == "age"
+
+
+def test_what_was_changed_longest_ago_is_forgotten_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    memory = Memory(path)
+    for number in range(MOST_WORKSPACES + 3):
+        monkeypatch.setattr("time.time", lambda number=number: 1.8e9 + number)
+        memory.workspace([f"/{number}"]).remember("sort", "lead")
+    memory.workspace(["/3"]).remember("sort", "op")
+    memory.workspace(["/new"]).remember("sort", "lead")
+    memory.flush()
+    assert len(json.loads(path.read_text())["workspaces"]) == MOST_WORKSPACES
+    kept = [memory.workspace([f"/{at}"]).recall("sort", "") for at in range(6)]
+    assert kept == ["", "", "", "op", "", "lead"]
+
+
+@pytest.mark.parametrize(
+    "space", ['"x"', "[]", '{"HERE": 3}', '{"HERE": {"sort": {}, "changed": "long"}, "y": null}']
+)
+def test_workspaces_of_another_kind_are_not_recalled(tmp_path: Path, space: str) -> None:
+    path = tmp_path / "state.json"
+    here = Memory(path).workspace(["/a"])
+    path.write_text(f'{{"workspaces": {space.replace("HERE", here.name)}, "fold": true}}')
+    memory = Memory(path)
+    assert memory.workspace(["/a"]).recall("sort", "age") == "age"
+    memory.workspace(["/b"]).remember("sort", "lead")
+    memory.flush()
+    assert not memory.trouble
+    assert Memory(path).workspace(["/b"]).recall("sort", "age") == "lead"
+    assert json.loads(path.read_text())["fold"] is True
 
 
 def test_what_is_of_another_kind_is_not_recalled(tmp_path: Path) -> None:

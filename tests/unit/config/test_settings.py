@@ -59,7 +59,6 @@ def test_what_the_file_says_holds() -> None:
         ("[keys]\nwatch.pin = 'esc'", "no key is called 'esc': did you mean 'escape'?"),
         ("[keys]\nwatch.pin = ''", "config.toml:2: watch.pin: a key is a text"),
         ("[keys]\nwatch.pin = 'u'", "config.toml:2: watch.pin and watch.unpin would both be 'u'"),
-        ("[keys]\nwatch.pin = 'J'", "config.toml:2: watch.pin and app.jobs would both be 'J'"),
         ("[keys]\napp.jobs = 'j'", "config.toml:2: app.jobs and list.down would both be 'j'"),
         ("[keys]\nlist.down = 'm'", "config.toml:2: list.down and watch.measure would both be 'm'"),
     ],
@@ -70,7 +69,7 @@ def test_a_mistake_is_told_with_its_line_and_the_rest_holds(text: str, told: str
 
 
 def test_keys_that_share_from_the_start_may_and_those_of_other_screens_do() -> None:
-    assert wrong("[keys]\nwatch.trial = 'g'\njobs.cancel = 'v'\n'watch.filter' = '/,f3'") == []
+    assert wrong("[keys]\njobs.cancel = 'v'\n'watch.filter' = '/,f3'") == []
     swapped = read("[keys]\nwatch.pin = 'u'\nwatch.unpin = 'p'")
     assert keymap.mistakes(swapped) == ({"watch.pin": "u", "watch.unpin": "p"}, [])
 

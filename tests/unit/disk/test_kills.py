@@ -22,7 +22,7 @@ from backend.cache import journal as journals
 from backend.cache import lookup as tuned_cache
 from backend.cache.autotune import is_raised
 from backend.cache.autotune import raise_ms as high
-from backend.cache.fold import Recaller, fold
+from backend.cache.fold import CacheRestorer, fold
 from backend.cache.journal import Journal, Tuned, line_of
 from backend.cache.lookup import TunedCache
 from backend.disk import safe
@@ -115,7 +115,7 @@ def test_who_looks_on_brings_it_back(tmp_path: Path) -> None:
     cache.insert([tuned("[old]")])
     copy = cache.path.read_bytes()
     cache.insert([tuned("[new]")])
-    recaller = Recaller(Layout(tmp_path), pinned_choices)
+    recaller = CacheRestorer(Layout(tmp_path), pinned_choices)
     for _ in range(2):
         put(cache.path, copy)
         recaller.recall()

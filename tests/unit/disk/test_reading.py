@@ -20,6 +20,11 @@ def test_all_of_it_or_its_beginning(tmp_path: Path) -> None:
     assert read_regular(path, 1 << 30) == data and read_regular(path, 0) == b""
     with pytest.raises(CacheUnreadable, match="12 KiB, more than 1;"):
         read_bytes(path, 1 << 10)
+    assert read_bytes(path, len(data)) == data
+    with path.open("r+b") as file:
+        file.truncate((2 << 20) + 1)
+    with pytest.raises(CacheUnreadable, match="has 2 MiB, more than 1; move it away"):
+        read_bytes(path, 1 << 20)
     path.write_bytes(b"")
     assert read_regular(path) == read_bytes(path) == b""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import py_compile
 import subprocess
@@ -37,6 +38,39 @@ def test_what_is_ours_is_read(tmp_path: Path) -> None:
     assert trusted.read_file(tmp_path / "link", tmp_path / "link" / path.relative_to(root))
 
 
+def test_no_folder_on_the_way_stays_open(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        trusted.read_file(tmp_path, path)
+        with pytest.raises(OSError, match="No such file"):
+            trusted.read_file(tmp_path, path.with_name("none"))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_missing_folders_are_made_for_us_alone(tmp_path: Path) -> None:
+    root = tmp_path / "not" / "there"
+    folder = root / "rocm_tui" / "code"
+    with pytest.raises(OSError, match="No such file"), trusted.opened_folder(root, folder):
+        pass
+    for _ in range(2):
+        with trusted.opened_folder(root, folder, make=True) as descriptor:
+            assert os.path.samestat(os.fstat(descriptor), folder.stat())
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700] * 2
+
+
+@pytest.mark.skipif(
+    grp.getgrgid(os.getegid()).gr_name != trusted.user_name(os.geteuid()),
+    reason="the user has no group of their own",
+)
+def test_the_users_own_group_is_nobody_else(tmp_path: Path) -> None:
+    path = made(tmp_path / "root")
+    for each in (path, *path.parents[:4]):
+        each.chmod(0o770)
+    assert trusted.read_file(tmp_path / "root", path) == b"ours"
+    assert trusted.why_not_written(path.parent.stat()) == ""
+
+
 @pytest.mark.parametrize("at", range(5))
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])
 def test_a_folder_that_others_can_write(tmp_path: Path, at: int, mode: int) -> None:
@@ -59,6 +93,15 @@ def test_a_folder_of_somebody_else(tmp_path: Path, at: int) -> None:
     os.chown([root, *reversed(path.parents[:3]), path][at], 54321, 54321)
     with pytest.raises(UnsafePath, match="belongs to user 54321"):
         trusted.read_file(root, path)
+
+
+@as_root
+def test_a_group_without_a_name_is_somebody_else(tmp_path: Path) -> None:
+    path = made(tmp_path / "root")
+    os.chown(path.parent, -1, 54321)
+    path.parent.chmod(0o770)
+    with pytest.raises(UnsafePath, match="the group 54321 can write there; chmod g-w it"):
+        trusted.read_file(tmp_path / "root", path)
 
 
 @pytest.mark.parametrize("at", range(1, 5))

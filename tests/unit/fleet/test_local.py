@@ -37,7 +37,7 @@ def test_which_devices_the_words_mean() -> None:
     assert local_devices(["local:2"], 0) == local_devices(["local:cpu:2"], 8) == ([], 2)
     assert local_devices(["local", "local:cpu:8"], 2) == (["0", "1"], 8)
     for word in ("local:x", "local:0", "local:cpu:1:1", "lokal", "local:-1", ""):
-        with pytest.raises(UsageError, match="is no fleet; write local"):
+        with pytest.raises(UsageError, match="is not a fleet; write local"):
             local_devices([word], 4)
     for word, why in (("local:3", "2 visible"), ("local:cpu:999", "256 at most")):
         with pytest.raises(NoTuningDevice, match=why):

@@ -154,7 +154,7 @@ def test_a_node_s_answer_with_a_time_that_no_kernel_takes_is_refused(where: str,
         words["result"]["times"]["x"] = ms
     else:
         words["result"]["choices"][0]["ms"] = ms
-    with pytest.raises(WireError, match="is no time of a kernel"):
+    with pytest.raises(WireError, match="is not a time of a kernel"):
         read(NodeAnswer, words)
 
 

@@ -36,7 +36,7 @@ def test_a_problem_of_many_ranks_is_one_unit_and_its_calls_are_added() -> None:
     [unit] = units_of([asked(4, 10, 3.0), asked(4, 20, 2.0), asked(None, 5)], OPTIONS)
     assert (unit.calls, unit.weight, unit.job.threads) == (30.0, 3.0, 4)
     assert unit.id == problem_of(asked().row.tuning).id  # type: ignore[union-attr]
-    assert unit.known == {"mm-1": 1.0, "cpp-2": 2.0} and unit.job.inputs == INPUTS
+    assert unit.cached_ms == {"mm-1": 1.0, "cpp-2": 2.0} and unit.job.inputs == INPUTS
 
 
 def test_one_key_with_other_threads_is_another_unit() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from torch._inductor import config, utils  # noqa: E402
+from torch._inductor.runtime import benchmarking  # noqa: E402
 
 from backend.errors import (  # noqa: E402
     CompileError,
@@ -324,7 +328,9 @@ class Spec:
         self.calls.append((self.devices.index, arguments[-1]))
 
 
-def test_a_kernel_finds_its_own_device_current(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[Devices]:
+    """GPUs whose memory is the CPU's, and whose events say 1 ms."""
     devices = Devices()
     for name in ("device", "current_stream", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, getattr(devices, name))
@@ -333,7 +339,7 @@ def test_a_kernel_finds_its_own_device_current(monkeypatch: pytest.MonkeyPatch) 
         run()
         return 1.0
 
-    monkeypatch.setattr(request.benchmarks, "time_gpu", timed)
+    monkeypatch.setattr(benchmarking.benchmarker, "benchmark_gpu", timed)
     make, empty = TensorPlan.make, torch.empty
     monkeypatch.setattr(
         tensors.TensorPlan,
@@ -343,16 +349,43 @@ def test_a_kernel_finds_its_own_device_current(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         request.torch, "empty", lambda *sizes, dtype, device: empty(*sizes, dtype=dtype)
     )
+    yield devices
+    request.forget_problem()
+
+
+def product(spec: Spec) -> Any:
+    """Return the request of a product on the second GPU."""
     meta = SimpleNamespace(
         device=torch.device("cuda", 1), dtype=torch.float32, sizes=(8, 8), strides=(8, 1), offset=0
     )
+    return ROCmBenchmarkRequest(spec, [meta, meta], meta, [], None)  # type: ignore[arg-type]
+
+
+def test_a_kernel_finds_its_own_device_current(devices: Devices) -> None:
     spec = Spec(devices)
-    asked: Any = ROCmBenchmarkRequest(spec, [meta, meta], meta, [], None)
+    asked = product(spec)
     assert asked.benchmark() == 1.0
     asked.computed([torch.ones(8, 8), torch.ones(8, 8)])
     assert len(spec.calls) == 5 and set(spec.calls) == {(1, 1001)}
     assert devices.index == 0 and set(devices.waited) == {1}
-    request.forget_problem()
+
+
+def test_a_program_that_times_with_the_profiler_has_ours_timed_so_elsewhere(
+    devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiled: list[bool] = []
+
+    def do_bench(run: Callable[[], object]) -> float:
+        run()
+        profiled.append(True)
+        return 2.5
+
+    monkeypatch.setattr(utils, "do_bench_using_profiling", do_bench)
+    with config.patch(profile_bandwidth_with_do_bench_using_profiling=True):
+        asked = product(Spec(devices))
+    assert pickle.loads(pickle.dumps(asked)).benchmark() == 2.5
+    assert product(Spec(devices)).benchmark() == 1.0
+    assert profiled == [True]
 
 
 def test_the_process_loads_nothing_that_compiles_graphs() -> None:

@@ -51,7 +51,7 @@ def test_a_process_of_a_graph_is_not_given_what_lies_where_the_user_stands(
     show = "import json, sys; print(json.dumps(sys.path))"
     done = subprocess.run(
         child_python.command(show),
-        env=child_python.environment(),
+        env=child_python.child_environment(),
         capture_output=True,
         text=True,
         timeout=60,

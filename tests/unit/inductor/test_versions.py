@@ -29,9 +29,9 @@ def test_what_is_known_is_what_was_tried() -> None:
     assert tried == [(2, second) for second in range(8, 16)]
     assert tried[0] == versions.OLDEST and tried[-1] == versions.NEWEST
     for version in VERSIONS:
-        assert versions.known(version) and versions.known(f"{version}+rocm6.4")
+        assert versions.is_supported(version) and versions.is_supported(f"{version}+rocm6.4")
     for version in ("2.7.1", "2.5.1+cpu", "2.16.0", "3.1.0", "1.13.1", "", "a.b"):
-        assert not versions.known(version)
+        assert not versions.is_supported(version)
     assert versions.range_text() == "2.8 to 2.15"
 
 

@@ -94,20 +94,20 @@ def test_each_state_with_its_progress() -> None:
 
 def test_a_session_without_torch_is_starting_until_that_is_seen() -> None:
     seen = told(ActivityChanged(11.0, "importing"), session=Session("s", host=HERE.host))
-    assert [now.told for now in seen] == ["starting", "importing"]
+    assert [now.last_state for now in seen] == ["starting", "importing"]
 
 
 @pytest.mark.parametrize("session", [Session("s", host="elsewhere", torch="2.9", locked=True)])
 def test_of_another_host_nothing_is_known_but_what_was_told(session: Session) -> None:
     (now, then) = told(ActivityChanged(11.0, "compiling"), session=session)
-    assert (now.state, then.state, then.told) == ("unknown", "unknown", "compiling")
+    assert (now.state, then.state, then.last_state) == ("unknown", "unknown", "compiling")
     assert told(SessionEnded(12.0), session=session)[-1].state == "done"
 
 
 def test_an_older_log_tells_less() -> None:
     line = b'{"event":"session_started","session":{"id":"s","torch":"2.9","new":{"x":1}}}\n'
     (record,) = [r for r in EventLog("/x.jsonl").feed(line) if isinstance(r, ActivitySeen)]
-    assert (record.activity.state, record.activity.told) == ("unknown", "running")
+    assert (record.activity.state, record.activity.last_state) == ("unknown", "running")
 
 
 _CHILD = """
@@ -156,7 +156,7 @@ def test_a_process_that_was_killed_has_died_though_a_helper_holds_its_lock(tmp_p
         process.kill()
         process.wait()
         activity = only(tmp_path).activity
-        assert (activity.state, activity.told, activity.status) == ("died", "compiling", None)
+        assert (activity.state, activity.last_state, activity.status) == ("died", "compiling", None)
 
 
 def test_who_started_it_knows_how_it_ended(tmp_path: Path) -> None:

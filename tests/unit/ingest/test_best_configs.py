@@ -97,12 +97,12 @@ def test_what_cannot_be_told_apart_is_said(root: Path) -> None:
     folder = kernels[0].parent
     put_config(folder, best_config())
     (problem,) = (r for r in read_sources([str(root)]) if isinstance(r, Unread))
-    assert "one of 2 kernels beside it" in problem.what
+    assert "any of 2 kernels in its folder" in problem.what
     for kernel, letter in zip(kernels, "AB", strict=True):  # others are about both already
         put_compiled(root, letter * 52, kernel)
         put_config(folder, best_config(triton_cache_hash=letter * 52), letter.lower() * 64)
     (problem,) = (r for r in read_sources([str(root)]) if isinstance(r, Unread))
-    assert "one of 2 kernels beside it" in problem.what
+    assert "any of 2 kernels in its folder" in problem.what
 
 
 @pytest.mark.parametrize(

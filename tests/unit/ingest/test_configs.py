@@ -222,6 +222,15 @@ def test_what_triton_spaces_otherwise_is_the_same(tmp_path: Path, end: str) -> N
         assert [config.ms for config in kernels[0].configs] == [0.5, math.inf]
 
 
+def test_settings_that_are_no_numbers_are_named_as_they_are(tmp_path: Path) -> None:
+    kwargs = {"BLOCK": 1, "MODE": "fast", "EVEN": True, "SCALE": None}
+    pairs = [[{"kwargs": kwargs, **CONFIG}, [1.0, 0.5, 1.5]]]
+    put(tmp_path, 1, json.dumps({"key": [1], "configs_timings": pairs}))
+    (tuning,) = tunings(read_sources([str(tmp_path)]))
+    (choice,) = tuning.choices
+    assert choice.label == "BLOCK=1 MODE=fast EVEN=true w4 s3"
+
+
 def test_choices_that_failed_and_odd_percentiles(tmp_path: Path) -> None:
     """Failed configs, one that stands there twice and odd percentiles among them."""
     pairs = [

@@ -65,6 +65,8 @@ def test_complaints_end_and_say_so() -> None:
     (other,) = complaints.about("x" * 1000, kind="long")
     assert len(other.what) == 300 and other.what.endswith("x…")
     assert complaints.once("again", 1, "long") == []
+    torn = [p.what for n in range(4) for p in complaints.about(f"{n} is torn", n, "a torn row")]
+    assert torn[2:] == ["more problems of this kind follow and are not listed: a torn row"]
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])

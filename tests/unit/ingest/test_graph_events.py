@@ -77,7 +77,7 @@ def test_calls_that_cannot_be_are_a_problem_and_the_graph_stays(
 def test_calls_of_an_unknown_graph_are_a_problem() -> None:
     records = read(GraphCalled(3, 106.0, 10, 3, 9.0))
     assert graphs(records) == []
-    assert problems(records) == ["calls of graph 3, of which nothing else is told"]
+    assert problems(records) == ["calls of graph 3, of which nothing else is recorded"]
 
 
 @pytest.mark.parametrize(

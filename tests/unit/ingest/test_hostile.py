@@ -24,7 +24,9 @@ from backend.templates.reproducer import ReproducerError, kept_source
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui.cli.entry import main
+from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.event_log import EventLog
+from rocm_tui.ingest.formats.unwrap import REPEATED
 from rocm_tui.ingest.records import MeasurementSeen, Seen
 from rocm_tui.render import plot as whiskers
 from rocm_tui.session import stats
@@ -124,7 +126,7 @@ def test_a_measurement_that_cannot_be(
     found = EventLog("a").feed(data)
     assert not [record for record in found if isinstance(record, MeasurementSeen)]
     (problem,) = (record for record in found if isinstance(record, Fault))
-    of_a_choice = problem.what.startswith("`measurement`: choice 1: `ms` is no time of a kernel")
+    of_a_choice = problem.what.startswith("`measurement`: choice 1: `ms` is not a time of a kernel")
     assert of_a_choice or problem.what == "a measurement of mm whose numbers cannot be"
 
 
@@ -248,3 +250,22 @@ def test_a_pipe_among_the_modules(tmp_path: Path) -> None:
     os.mkfifo(folder / "a.py")
     with pytest.raises(ReproducerError):
         kept_source(folder, "", "rocm_triton-x")
+
+
+def test_a_table_that_has_ended_among_others_of_its_process(tmp_path: Path) -> None:
+    """Its lines are dealt out again, when a row shows that several tables were open."""
+    header = "[rank1]:AUTOTUNE addmm(20x24, 20x40, 40x24)\n"
+    end = (
+        "SingleProcess AUTOTUNE benchmarking takes 1.0 seconds and 0.5 seconds precompiling for "
+        "3 choices\n"
+    )
+    path = tmp_path / "log"
+    path.write_text(2 * header + end + 2 * "[rank1]:  bias_addmm 0.0100 ms 100.0%\n")
+    assert any(isinstance(record, Seen) for record in read_sources([str(path)]))
+
+
+def test_blanks_before_what_ray_adds_are_read_in_linear_time() -> None:
+    blanks = 1_000_000 * " "
+    assert REPEATED.search(f"x{blanks}[repeated 7x across cluster") is None
+    found = REPEATED.search(f"x{blanks}[repeated 7x across cluster]")
+    assert found is not None and (found.start(), found[1]) == (1, "7")

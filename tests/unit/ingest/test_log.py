@@ -27,6 +27,9 @@ ORPHANS = {
 no tuning can hold them: its op and shapes were cut off. They are one problem each file."""
 
 
+OLDER_FOOTER = "SingleProcess AUTOTUNE takes 1.0 seconds"
+
+
 @needs_corpus
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.name)
 def test_counts_of_the_corpus(path: Path) -> None:
@@ -113,7 +116,7 @@ def test_one_table() -> None:
     ],
 )
 def test_footers_of_all_versions(footer: str, seconds: Seconds, choices: int | None) -> None:
-    rows = "".join(f"  t{n} 0.{n + 10} ms 50.0%\n" for n in range(3))
+    rows = "".join(f"  t{n} 0.{n + 10} ms {100 - n}.0%\n" for n in range(3))
     (tuning,) = read(f"AUTOTUNE mm(1x2, 2x3)\n{rows}{footer}\n").tunings
     assert (tuning.seconds, tuning.num_choices, tuning.state) == (seconds, choices, "done")
 
@@ -169,6 +172,18 @@ def test_things_on_the_headers_own_line(before: str) -> None:
     assert not result.problems
 
 
+@pytest.mark.parametrize("prefix", ["[rank1]:", "worker-3 | "])
+def test_rows_behind_a_header_with_more_before_it_are_of_that_table(prefix: str) -> None:
+    """The table before it has no end, and its process has the same prefix."""
+    endless = MM.splitlines()[:-1]
+    header, *rest = BMM.splitlines()
+    lines = [*endless, f"step 12: {header}", *rest]
+    result = read("".join(f"{prefix}{line}\n" for line in lines))
+    tables = [(tuning.op, len(tuning.choices), tuning.state) for tuning in result.tunings]
+    assert tables == [("mm", 2, "cut"), ("bmm", 2, "done")]
+    assert not result.problems
+
+
 def test_a_progress_bar_between_the_rows() -> None:
     text = MM.replace("  triton_mm_3", " 66%|██████▋ | 2/3\r  triton_mm_3")
     assert len(read(text).tunings[0].choices) == 2
@@ -195,6 +210,42 @@ SingleProcess AUTOTUNE benchmarking takes 1.0 seconds and 1.0 seconds precompili
     ]
     assert tuning.choices[1].config == {"FLOAT32_PRECISION": "'ieee'", "BLOCK_M": "16"}
     assert tuning.choices[2].description == "opaque_kernel_Name<8, 4>"
+
+
+@pytest.mark.parametrize(
+    ("choice", "name", "description"),
+    [
+        ("BLOCK_K=64", None, "BLOCK_K=64"),
+        ("ACC='tl.float32', TF32=True", None, "ACC='tl.float32', TF32=True"),
+        ("TritonTemplateCaller(/a.py, BLOCK_M=32, num_warps=2)", None, "BLOCK_M=32, num_warps=2"),
+        ("ExternKernelCaller(extern_kernels.bmm)", "bmm", ""),
+        ("ExternKernelCaller(aten._int_mm)", "aten._int_mm", ""),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "2026-05-19 21:15:50,375 - INFO - ", "[rank0]:"])
+def test_rows_of_early_versions(
+    prefix: str, choice: str, name: str | None, description: str
+) -> None:
+    """A configuration stood in the place of a name, or what `str` made of a choice."""
+    row = "triton_mm_3 0.0200 ms 50.0% BLOCK_M=32, num_warps=2"
+    text = MM.replace(row, f"{choice} 0.0200 ms 50.0%")
+    result = read("".join(f"{prefix}{line}\n" for line in text.splitlines()))
+    (tuning,) = result.tunings
+    second = tuning.choices[1]
+    assert (second.name, second.ms, second.description) == (name, 0.02, description)
+    assert not result.problems
+
+
+def test_operands_without_dimensions_and_symbolic_strides() -> None:
+    text = MM.replace("mm(64x32, 32x16)", "scaled_mm(64x32, 32x16, , 1)")
+    text = text.replace("[32, 1], [16, 1]", "[32, 1], [16, 1], [], [0]")
+    text = text.replace("16, torch.bfloat16", "16, torch.bfloat16, torch.float32, torch.float32")
+    (tuning,) = read(text).tunings
+    assert tuning.shapes == ((64, 32), (32, 16), (), (1,))
+    assert tuning.strides == ((32, 1), (16, 1), (), (0,)) and len(tuning.dtypes) == 4
+    result = read(MM.replace("[32, 1], [16, 1]", "[s77, 1], [16, 1]"))
+    (tuning,) = result.tunings
+    assert tuning.strides == () and tuning.state == "done" and not result.problems
 
 
 def test_a_csv_cell() -> None:
@@ -242,7 +293,7 @@ def test_a_table_in_pieces_is_running_until_it_is_done() -> None:
 def test_a_header_without_rows_is_a_problem() -> None:
     result = read("hello\nAUTOTUNE mm(1x2, 2x3)\nstrides: [2, 1], [3, 1]\n")
     assert not result.tunings
-    assert result.problems == [Fault("x.log", "no rows follow AUTOTUNE mm(1x2, 2x3)", 2)]
+    assert result.problems == [Fault("x.log", "no readable rows follow AUTOTUNE mm(1x2, 2x3)", 2)]
 
 
 def test_rows_before_any_header_are_a_problem() -> None:
@@ -277,6 +328,11 @@ def test_two_processes_without_a_prefix_are_told_apart_by_their_numbers() -> Non
     # Which footer ends which of two full tables cannot be told; that both have ended can.
     assert [p.line for p in result.problems] == [11, 12]
     assert {(t.state, t.seconds) for t in result.tunings} == {("done", Seconds())}
+    # An older footer gives no number of choices, so any table may be full.
+    older = read(text.replace(mm[5], OLDER_FOOTER).replace(bmm[5], OLDER_FOOTER))
+    several = "the end of a table could belong to several tables"
+    assert [(p.line, p.what) for p in older.problems] == [(11, several), (12, several)]
+    assert {(t.state, t.seconds) for t in older.tunings} == {("done", Seconds())}
 
 
 def test_rows_that_could_be_anyones_are_problems() -> None:

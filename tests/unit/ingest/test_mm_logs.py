@@ -84,3 +84,67 @@ def test_half_an_mm_log_is_not_readable(data: bytes) -> None:
 def test_an_entry_that_is_no_tuning_is_a_problem(data: bytes) -> None:
     (problem,) = mm_log.parse(data, "m")
     assert isinstance(problem, Fault)
+
+
+CUBLAS = {"type": "cublas", "time": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("entry", "op", "shapes", "dims"),
+    [
+        ({"(2, 3, 4)": [CUBLAS], "kernel_type": "addmm"}, "addmm", ((2, 3), (3, 4)), (2, 3, 4)),
+        ({"(2, 3, 4)": [CUBLAS]}, "?", (), (2, 3, 4)),
+        ({"(2, 3)": [CUBLAS], "kernel_type": "mm"}, "mm", (), (2, 3)),
+        ({"(s0, 3, 4)": [CUBLAS], "kernel_type": "mm"}, "mm", (), ()),
+        ({"(1)": 5, "(2, 3, 4)": [CUBLAS], "kernel_type": "mm\x07"}, "mm", ((2, 3), (3, 4)),
+         (2, 3, 4)),
+        ({"input_shape": "[1, 3]", "weight_shape": "[s0, 3]", "choices": [CUBLAS],
+          "kernel_type": "convolution"}, "convolution", (), ()),
+        ({"input_shape": "[1, 3]", "choices": [CUBLAS], "kernel_type": "convolution"},
+         "convolution", (), ()),
+        ({"query_shape": "[1]", "key_shape": "(2,)", "value_shape": "[3]", "choices": [CUBLAS],
+          "kernel_type": "forward"}, "flex_attention", ((1,), (2,), (3,)), ()),
+        ({"query_shape": "[1]", "choices": [CUBLAS], "kernel_type": "decode"}, "flex_decoding",
+         (), ()),
+        ({"query_shape": "[1]", "choices": [CUBLAS], "kernel_type": "new"}, "new", (), ()),
+    ],
+)  # fmt: skip
+def test_the_problem_of_an_entry(
+    entry: object, op: str, shapes: object, dims: tuple[int, ...]
+) -> None:
+    ((_, found),) = tunings(mm_log.parse(json.dumps([entry]).encode(), "m")).items()
+    assert (found.op, found.shapes, found.dims) == (op, shapes, dims)
+    assert (found.num_choices, found.sources) == (1, ("m",))
+
+
+@pytest.mark.parametrize(
+    ("choice", "ms"),
+    [
+        ({"time": 0}, 0.0), ({"time": 2}, 2.0), ({"time": math.nan}, None),
+        ({"time": 10**400}, None),
+        ({"time": -0.5}, "no time"), ({"time": True}, "no time"), ({"time": "1"}, "no time"),
+        ({"time": None}, "no time"), ({}, "no time"), (3, "no time"),
+    ],
+)  # fmt: skip
+def test_the_time_of_a_choice(choice: object, ms: float | str | None) -> None:
+    entries = [{"(2, 3, 4)": [choice], "kernel_type": "mm"}, {"(2, 3, 4)": [CUBLAS]}]
+    records = mm_log.parse(json.dumps(entries).encode(), "m")
+    if isinstance(ms, str):
+        fault = records[0]
+        assert isinstance(fault, Fault) and ms in fault.what and "entry 1" in fault.what
+        assert list(tunings(records)) == ["m#2"]
+    else:
+        (found,) = tunings(records)["m#1"].choices
+        assert (found.ms, found.failed) == (ms, ms is None)
+
+
+@pytest.mark.parametrize(
+    "entry", [{"choices": 3, "input_shape": "[1]"}, {"choices": []}, {"(2, 3, 4)": 5}, {"mm": []}]
+)
+def test_entries_of_no_tuning(entry: object) -> None:
+    (fault,) = mm_log.parse(json.dumps([entry, {"invoke": "(1, 2, 3)"}]).encode(), "m")
+    assert isinstance(fault, Fault) and "entry 1" in fault.what
+
+
+def test_a_damaged_log_is_told_twenty_times() -> None:
+    assert len(mm_log.parse(json.dumps([1] * 40).encode(), "m")) == 21

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from backend.model.inductor_kernel import kernel_of
+from backend.model.inductor_kernel import kernel_name
 from backend.model.tuning import Seconds
 from rocm_tui.ingest.formats.autotune_lines import ChoiceRow, only_part, parts
 from rocm_tui.ingest.formats.stderr_log import StderrLog
@@ -244,7 +244,7 @@ def test_tritons_lines_of_two_ranks() -> None:
     other = NEW_TRITON.replace("matmul", "other").replace("1.23", "2.5")
     pairs = zip(NEW_TRITON.splitlines(), other.splitlines(), strict=True)
     result = read("".join(f"[rank0]:{one}\n[rank1]:{two}\n" for one, two in pairs))
-    told = [(kernel_of(t.inputs_key or ""), t.rank, t.seconds.benchmark) for t in result.tunings]
+    told = [(kernel_name(t.inputs_key or ""), t.rank, t.seconds.benchmark) for t in result.tunings]
     assert told == [("matmul_kernel", 0, 1.23), ("other_kernel", 1, 2.5)]
 
 

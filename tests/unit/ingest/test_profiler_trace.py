@@ -17,7 +17,7 @@ from backend.model.session import Fault
 from rocm_tui.ingest.follow.sources import read_sources, with_tunings
 from rocm_tui.ingest.formats import profiler_trace as profiled
 from rocm_tui.ingest.formats import profiler_trace as stream_of_events
-from rocm_tui.ingest.formats.profiler_trace import FORMAT, ProfilerTrace
+from rocm_tui.ingest.formats.profiler_trace import FORMAT, Profile, ProfilerTrace
 from rocm_tui.ingest.formats.registry import sniff
 from rocm_tui.ingest.records import GraphSeen, KernelTime, Record
 from tests.support.profile_lab import BACKWARD, FORWARD, Trace, call_name, event, training
@@ -238,3 +238,165 @@ def test_a_long_trace_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
         reader.feed(piece)
         assert len(reader._events._text) < stream_of_events.MAX_EVENT
     assert reader._profile._count == 0
+
+
+def test_tritons_own_cache_is_added_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the cache directory, and not where the cache directory contains it."""
+    cache, inside, outside = tmp_path / "cache", tmp_path / "cache" / "triton", tmp_path / "triton"
+    for folder, added in ((inside, []), (outside, [str(outside)]), (tmp_path / "none", [])):
+        if folder.name == "triton":
+            folder.mkdir(parents=True)
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+        assert with_tunings([str(cache)], cache) == [str(cache), *added]
+
+
+HOST, RUNTIME, KERNEL = "cpu_op", "cuda_runtime", "kernel"
+
+
+def happened(category: str, name: str, ts: object, dur: object, **args: object) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "ts": ts, "dur": dur, "pid": 1, "tid": 1,
+            "args": args}  # fmt: skip
+
+
+def called(ts: float, dur: float = 10.0, name: str = FORWARD) -> dict[str, Any]:
+    return happened(HOST, call_name(name), ts, dur)
+
+
+def launched(
+    ts: float, dur: float, correlation: object = 1, **args: object
+) -> list[dict[str, Any]]:
+    kernel = happened(KERNEL, "k", 99.0, dur, correlation=correlation, **args)
+    return [happened(RUNTIME, "launch", ts, 0.1, correlation=correlation), kernel]
+
+
+def profile(*events: dict[str, Any]) -> Profile:
+    made = Profile()
+    for each in events:
+        made.take(each)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("events", "ms", "by", "kernels"),
+    [
+        ([], 0.01, "host", 0),
+        (launched(5.0, 3.0), 0.003, "device", 1),
+        (launched(0.0, 3.0), 0.003, "device", 1),
+        (launched(10.0, 3.0), 0.003, "device", 1),
+        (launched(10.1, 3.0), 0.01, "host", 0),
+        (launched(-0.1, 3.0), 0.01, "host", 0),
+        (launched(5.0, 0.0), 0.01, "host", 0),
+        (launched(5.0, -1.0), 0.01, "host", 0),
+        (launched(5.0, 3.0)[:1], 0.01, "host", 0),
+        (launched(5.0, 3.0)[1:], 0.01, "host", 0),
+        (launched(5.0, 3.0, correlation=True), 0.01, "host", 0),
+        (launched(5.0, 3.0, correlation=-1), 0.01, "host", 0),
+        (launched(5.0, 3.0, correlation=1 << 63), 0.01, "host", 0),
+        (launched(5.0, 3.0, correlation=0), 0.003, "device", 1),
+        (launched(5.0, 3.0)[::-1], 0.003, "device", 1),
+        ([*launched(5.0, 3.0), *launched(6.0, 2.0, 2)], 0.005, "device", 1),
+        ([{**each, "ph": "i"} for each in launched(5.0, 3.0)], 0.01, "host", 0),
+        ([{**each, "dur": None} for each in launched(5.0, 3.0)], 0.01, "host", 0),
+        ([{**each, "dur": True} for each in launched(5.0, 3.0)], 0.01, "host", 0),
+        ([{**each, "dur": 1e18} for each in launched(5.0, 3.0)], 0.01, "host", 0),
+        ([{**each, "name": 3} for each in launched(5.0, 3.0)], 0.01, "host", 0),
+        ([{**each, "args": 3} for each in launched(5.0, 3.0)], 0.01, "host", 0),
+        ([{**each, "tid": 2} for each in launched(5.0, 3.0)], 0.01, "host", 0),
+        ([{**each, "pid": "1"} for each in launched(5.0, 3.0)], 0.01, "host", 0),
+    ],
+)
+def test_which_kernels_are_of_a_call(
+    events: list[dict[str, Any]], ms: float, by: str, kernels: int
+) -> None:
+    (graph,) = profile(called(0.0), *events).graphs()
+    assert (graph.times.ms, graph.times.by) == (pytest.approx(ms), by)
+    assert len(graph.kernels) == kernels and graph.end == 10.0
+    assert graph.graph.device == ("gpu" if by == "device" else None)
+    assert graph.graph.key == FORWARD and len(graph.graph.id) == 7
+
+
+def op(name: str, ts: float, dur: float, id: int | None = None) -> dict[str, Any]:
+    return happened(HOST, name, ts, dur, **({} if id is None else {"External id": id}))
+
+
+def test_the_op_that_a_kernel_was_launched_by() -> None:
+    ops = [op("aten::mm", 1.0, 3.0, 7), op("aten::t", 2.0, 1.0, 8), op("aten::mm", 4.0, 1.0, 9)]
+    ops += [op("other", 5.0, 1.0, 10), op("aten::" + "x" * 95, 6.0, 1.0, 11)]
+    kernels = [
+        each
+        for at, id in enumerate((7, 8, 9, 10, 11, 12, None))
+        for each in launched(5.0, 7.0 - at, at, **{"External id": id})
+    ]
+    (graph,) = profile(called(0.0), *ops, *kernels).graphs()
+    assert [(k.op, k.nth, k.count) for k in graph.kernels] == [
+        ("mm", 1, 2),
+        ("", 0, 4),
+        ("mm", 2, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "timed", "ms"),
+    [
+        ([10.0], 1, 0.010), ([10.0, 1000.0], 2, 0.505), ([10.0, 10.0, 50.0], 3, 0.070 / 3),
+        ([10.0, 10.0, 50.1], 2, 0.010), ([0.0, 0.0, 1.0], 2, 0.0), ([1.0, 6.0, 10.0], 3, 0.017 / 3),
+    ],
+)  # fmt: skip
+def test_a_call_that_compiled_is_not_counted(lengths: list[float], timed: int, ms: float) -> None:
+    (graph,) = profile(*(called(100.0 * at, dur) for at, dur in enumerate(lengths))).graphs()
+    assert (graph.times.calls, graph.times.timed) == (len(lengths), timed)
+    assert graph.times.ms == pytest.approx(ms)
+    assert graph.end == 100.0 * (len(lengths) - 1) + lengths[-1]
+
+
+@pytest.mark.parametrize(
+    ("around", "kind", "title"),
+    [
+        ([], "inference", ""),
+        ([op("CompiledFunction", 0.0, 5.0)], "forward", ""),
+        ([op("CompiledFunction", 0.0, 4.9)], "inference", ""),
+        ([op("CompiledFunctionBackward", 0.0, 9.0)], "backward", ""),
+        ([op("Torch-Compiled Region: 0/1", 0.0, 5.0)], "inference", "region 0/1"),
+        ([op("Torch-Compiled Region: 0/1", 0.0, 4.9)], "inference", ""),
+        ([op("Torch-Compiled Region: " + "1" * 90, 0.0, 9.0)], "inference", "region " + "1" * 40),
+    ],
+)
+def test_what_a_graph_is_called_within(around: list[dict[str, Any]], kind: str, title: str) -> None:
+    made = profile(*around, called(5.0))
+    made.take(called(50.0))
+    (graph,) = made.graphs()
+    assert (graph.graph.kind, graph.graph.title, graph.times.calls) == (kind, title, 2)
+
+
+def test_spans_out_of_order_are_calls_all_the_same_without_ops() -> None:
+    made = profile(called(100.0), op("aten::mm", 101.0, 2.0), called(0.0), *launched(5.0, 3.0))
+    (graph,) = made.graphs()
+    assert (graph.times.calls, graph.times.ms, len(graph.kernels)) == (2, pytest.approx(0.0015), 1)
+    (graph,) = profile(called(100.0), op("aten::mm", 101.0, 2.0), called(0.0)).graphs()
+    assert graph.kernels == () and graph.times.by == "host"
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "kept"),
+    [("MOST_GRAPHS", 2, 2), ("MOST_SPANS", 3, 3), ("MOST_NAMES", 1, 4)],
+)
+def test_what_is_too_much_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, name: str, most: int, kept: int
+) -> None:
+    monkeypatch.setattr(profiled, name, most)
+    made = profile(*(called(100.0 * at, name=str(at)) for at in range(most)))
+    assert not made.full
+    for at in range(most, 4):
+        made.take(called(100.0 * at, name=str(at)))
+    calls = sum(graph.times.calls for graph in made.graphs())
+    assert made.full is (kept < 4) and calls == kept
+
+
+def test_the_time_of_a_trace_is_known_by_its_head() -> None:
+    events = json.dumps([called(2e6)])
+    for head, when in (
+        ('"baseTimeNanoseconds": 5000000000, ', 7.00001), ("", None),
+        ('"baseTimeNanoseconds": 9999999999999999999, ', 9999999999.99 + 2.0),
+    ):  # fmt: skip
+        (seen,) = graphs(f'{{"schemaVersion": 1, {head}"traceEvents": {events}}}'.encode()).values()
+        assert seen.when == (None if when is None else pytest.approx(when, abs=0.02))

@@ -70,7 +70,7 @@ def test_a_ladder_has_a_row_a_step(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["show", last.id, "--from", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "key        fused_moe, M=2048, E=8, N=176, dtype=fp8_w8a8\n" in shown
-    assert "solution   16×256×64, 4 warps, 2 stages, no time told\n" in shown
+    assert "solution   16×256×64, 4 warps, 2 stages, no time recorded\n" in shown
     assert "BLOCK_SIZE_M=16, BLOCK_SIZE_N=256" in shown and "fastest" not in shown
 
 

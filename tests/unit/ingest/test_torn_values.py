@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from backend.model.session import Fault
 from rocm_tui.ingest.formats import mm_log
 from rocm_tui.ingest.formats.autotune_lines import only_part
+from rocm_tui.ingest.formats.stderr_log import StderrLog
 from rocm_tui.ingest.records import Seen
 from tests.support.log_lab import BMM, MM, read
 from tests.support.scan_lab import FILLER, scanned
@@ -98,6 +100,31 @@ def test_a_whole_configuration_is_kept(config: str) -> None:
     result = read(MM.replace(CONFIG, config))
     assert not result.problems
     assert result.tunings[0].choices[1].description == config
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "strides: contiguous where nothing else is said",
+        "the dtypes: are mixed",
+        "it took 5 ms 10 times",
+    ],
+)
+def test_prose_with_words_of_tables_is_no_torn_part(prose: str) -> None:
+    header, *rest = MM.splitlines()
+    lines = [prose, header, prose, *rest, prose]
+    result = read("".join(f"{line}\n" for line in lines))
+    assert not result.problems
+    assert result.tunings == read(MM).tunings
+
+
+@pytest.mark.parametrize("wrong", ["num_warps", "num_war ps=2", "=2"])
+def test_the_part_of_a_configuration_that_cannot_be_read_is_named(wrong: str) -> None:
+    for config in (f"BLOCK_M=32, {wrong}", f"{wrong}, BLOCK_M=32"):
+        result = read(MM.replace(CONFIG, config))
+        what = f"the configuration of triton_mm_3 cannot be read: {wrong}"
+        assert [problem.what for problem in result.problems] == [what]
+        assert result.tunings[0].choices[1].description == ""
 
 
 def test_a_log_that_ends_within_a_row() -> None:
@@ -209,6 +236,22 @@ def test_statistics_without_tables_are_counted() -> None:
     assert both.tunings[0].num_choices == 2
 
 
+def test_statistics_without_tables_are_counted_while_the_log_grows() -> None:
+    """The table of the last ones of each process may still come."""
+    reader = StderrLog("x.log")
+    stats = [f"[rank{rank}]:{STATS}\n" for rank in (0, 1)]
+    reader.feed("".join(stats).encode())
+    assert reader.settle() == []
+    reader.feed((stats[0] * 2).encode())
+    (problem,) = reader.settle()
+    assert isinstance(problem, Fault) and (problem.line, problem.what[:12]) == (1, "2 statistics")
+    assert reader.settle() == []
+    table = "".join(f"[rank0]:{line}\n" for line in MM.splitlines())
+    assert not [record for record in reader.feed(table.encode()) if isinstance(record, Fault)]
+    (problem,) = reader.close()
+    assert isinstance(problem, Fault) and (problem.line, problem.what[:11]) == (2, "1 statistic")
+
+
 def test_statistics_of_tables_are_not_counted() -> None:
     """Before or behind their table, of two processes, or of a table whose beginning is missing."""
     table = MM.rpartition("SingleProcess")[0]
@@ -300,3 +343,87 @@ def test_a_symbol_among_the_sizes_of_an_mm_log_is_unknown() -> None:
     entry = {"(s77, 32, 16)": [{"type": "cublas", "time": 0.25}], "kernel_type": "mm"}
     (seen,) = mm_log.parse(json.dumps([entry]).encode(), "m.json")
     assert isinstance(seen, Seen) and seen.tuning.dims == ()
+
+
+OTHER = """\
+AUTOTUNE mm(64x48, 48x16)
+strides: [48, 1], [16, 1]
+dtypes: torch.float16, torch.float16
+  mm 0.0300 ms 100.0%
+  triton_mm_5 0.0400 ms 75.0% BLOCK_M=64, num_warps=2
+SingleProcess AUTOTUNE benchmarking takes 0.5 seconds and 0.1 seconds precompiling for 2 choices
+"""
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3])
+def test_slower_rows_of_a_table_without_its_header(missing: int) -> None:
+    """They are not of the table before, whose end is missing."""
+    before = MM.splitlines(keepends=True)[:5]
+    result = read("".join(before + OTHER.splitlines(keepends=True)[missing:]))
+    (tuning,) = result.tunings
+    assert [choice.ms for choice in tuning.choices] == [0.01, 0.02]
+    assert tuning.state == "cut"
+    assert [p.what for p in result.problems] == [
+        "2 rows of a table of 2 choices whose beginning is missing"
+    ]
+
+
+def test_operands_of_another_table_before_any_row() -> None:
+    """The rows that follow have the operands of a table whose header is missing."""
+    before = MM.splitlines(keepends=True)[:3]
+    result = read("".join(before + OTHER.splitlines(keepends=True)[1:]))
+    assert result.tunings == []
+    assert [p.what for p in result.problems] == [
+        "no rows of AUTOTUNE mm(64x32, 32x16) before another table's operands",
+        "2 rows of a table of 2 choices whose beginning is missing",
+    ]
+
+
+@pytest.mark.parametrize("half", ["", "  mm\n", "  mm 0.01\n"])
+def test_the_fastest_row_is_missing(half: str) -> None:
+    """Nobody is called the winner: the first row's share says that a faster one was before it."""
+    result = read(MM.replace("  mm 0.0100 ms 100.0%\n", half))
+    (tuning,) = result.tunings
+    assert tuning.state == "cut"
+    assert [p.what for p in result.problems] == [
+        "the fastest row of AUTOTUNE mm(64x32, 32x16) is missing"
+    ]
+
+
+@pytest.mark.parametrize("wrapper", ["", "[job] "])
+@pytest.mark.parametrize("after", ["footer", "header"])
+def test_a_row_whose_newline_was_lost(wrapper: str, after: str) -> None:
+    lines = [wrapper + line for line in MM.splitlines() if after == "footer" or "takes" not in line]
+    lines += [wrapper + line for line in OTHER.splitlines()]
+    lines[4:6] = [f"{lines[4]} {lines[5]}" if after == "header" else lines[4] + lines[5]]
+    result = read("\n".join(lines) + "\n")
+    assert [[(c.name, c.ms) for c in t.choices] for t in result.tunings] == [
+        [("mm", 0.01), ("triton_mm_3", 0.02)],
+        [("mm", 0.03), ("triton_mm_5", 0.04)],
+    ]
+    assert result.tunings[0].choices[1].description == CONFIG
+    assert result.problems == []
+
+
+def test_a_row_that_runs_into_the_line_of_another_process() -> None:
+    line = f"{LAST}(pid=7) SingleProcess AUTOTUNE benchmarking takes 0.5 seconds"
+    result = read("".join(MM.splitlines(keepends=True)[:4]) + f"  {line}\n")
+    assert [c.name for t in result.tunings for c in t.choices] == ["mm"]
+    (problem,) = result.problems
+    assert problem.what.startswith("the row of triton_mm_3 cannot be read: triton_mm_3 0.0200 ms")
+
+
+def test_a_row_without_a_name() -> None:
+    result = read(MM.replace("triton_mm_3 ", ""))
+    assert [c.name for t in result.tunings for c in t.choices] == ["mm"]
+    assert [p.what for p in result.problems] == [
+        f"a row without a name cannot be read: {LAST.removeprefix('triton_mm_3 ')}"
+    ]
+
+
+def test_a_header_without_its_end() -> None:
+    result = read(f"AUTOTUNE mm(64x32, 3\n{MM}")
+    assert [t.state for t in result.tunings] == ["done"]
+    assert [p.what for p in result.problems] == [
+        "the beginning of a table cannot be read: AUTOTUNE mm(64x32, 3"
+    ]

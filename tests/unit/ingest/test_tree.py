@@ -172,3 +172,10 @@ def test_what_a_path_turns_out_to_be(tmp_path: Path) -> None:
         PathKind(str(log), "file", 1),
         PathKind(gone, "missing"),
     ]
+
+
+def test_a_link_to_itself_is_reported_by_its_reader(tmp_path: Path) -> None:
+    put(tmp_path / "a.log")
+    (tmp_path / "own.log").symlink_to(tmp_path / "own.log")
+    (fault,) = [r for r in read_sources([str(tmp_path)]) if isinstance(r, Fault)]
+    assert fault.source.endswith("own.log") and "cannot read" in fault.what

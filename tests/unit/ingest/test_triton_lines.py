@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from backend.model.session import Fault
@@ -183,6 +185,34 @@ def test_a_tuning_is_running_until_it_ends() -> None:
     assert reader.close() == []
 
 
+UNFINISHED = [f"Autotuning kernel g_k with config {config(m)}" for m in (32, 64)]
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank1]:"])
+@pytest.mark.parametrize("next_tuning", [lines(*TRIED, ENDED), MM])
+def test_a_tuning_that_does_not_end_is_reported_while_the_log_grows(
+    prefix: str, next_tuning: str
+) -> None:
+    """Its process went on to another tuning, and has ended that."""
+    reader = StderrLog("x.log")
+    *_, first = reader.feed(lines(*UNFINISHED, prefix=prefix).encode())
+    assert isinstance(first, Seen) and first.tuning.state == "running"
+    records = reader.feed(lines(*next_tuning.splitlines(), prefix=prefix).encode())
+    (fault,) = [record for record in records if isinstance(record, Fault)]
+    assert (fault.what.partition(";")[0], fault.line) == ("the autotuning of g_k does not end", 2)
+    states = {r.tuning.inputs_key: r.tuning.state for r in records if isinstance(r, Seen)}
+    assert states["g_k"] == "cut"
+    assert not [record for record in reader.close() if isinstance(record, Fault)]
+
+
+def test_a_tuning_goes_on_beside_that_of_another_process() -> None:
+    reader = StderrLog("x.log")
+    reader.feed(lines(*UNFINISHED, prefix="[rank0]:").encode())
+    records = reader.feed(lines(*TRIED, ENDED, prefix="[rank1]:").encode())
+    records += reader.feed(lines(UNFINISHED[0], *TRIED, UNFINISHED[1], ENDED).encode())
+    assert not [record for record in records if isinstance(record, Fault)]
+
+
 def test_two_kernels_at_once_and_one_ends() -> None:
     other = [line.replace("f_k", "g_k") for line in TRIED]
     result = read(lines(TRIED[0], other[0], TRIED[1], other[1], ENDED))
@@ -259,8 +289,10 @@ def test_all_that_is_set_at_the_end_of_newer_configurations() -> None:
 
 
 def test_a_line_of_many_beginnings_takes_no_time_by_its_square() -> None:
+    begin = time.process_time()
     for text in ("config=", "Autotuning kernel f with config ", "Triton autotuning: config=A: "):
         read(f"Autotuning kernel f with config A: 1\n{text * 20_000}\n")
+    assert time.process_time() - begin < 10
 
 
 def test_results_of_pieces() -> None:

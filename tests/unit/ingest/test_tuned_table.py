@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 import pytest
 
+from backend.model.problem import Problem
 from backend.model.session import Fault
-from backend.tables.model import MAX_LINE, NOT_ITS_FORM, TOO_LONG
+from backend.tables.model import MAX_LINE, NOT_ITS_FORM, TOO_LONG, Entry, NotAProblem
 from rocm_tui.ingest.follow.tailer import QUIET, Tailer
 from rocm_tui.ingest.formats import tuned_table
 from rocm_tui.ingest.formats.registry import format_named
@@ -26,11 +28,13 @@ ROWS = (
 BROKEN = b"GemmTunableOp_Half_TN,tn_1_1_1,no solution,soon\n"
 
 
-def read(data: bytes, cuts: list[int] | None = None) -> list[Record]:
+def read(
+    data: bytes, cuts: list[int] | None = None, tuner: str = "tunableop", name: str = "r.csv"
+) -> list[Record]:
     """As a reader tells of data that comes in pieces."""
-    format = format_named("tunableop")
+    format = format_named(tuner)
     assert format is not None and format.stream is not None
-    reader = format.stream("r.csv")
+    reader = format.stream(name)
     edges = [0, *sorted(cuts or []), len(data)]
     records = [r for a, b in pairwise(edges) for r in reader.feed(data[a:b])]
     return records + reader.close()
@@ -64,6 +68,18 @@ def test_cut_anywhere_it_tells_the_same() -> None:
     for _ in range(20):
         assert read(data, draw.sample(range(len(data)), 6)) == whole
     assert [r.what for r in whole if isinstance(r, Fault)] == [NOT_ITS_FORM, TOO_LONG]
+
+
+def test_a_find_db_of_any_name_is_recognised_by_its_beginning() -> None:
+    """Its lines have times, so one that lacks its time is torn."""
+    key = "64-28-30-3x3-96-14-15-8-1x1-2x2-1x1-0-NCHW-FP16-F"
+    whole = f"{key}=GemmFwdRest:3.1,0,miopenConvolutionFwdAlgoGEMM\n"
+    torn = f"{key.replace('64', '32', 1)}=GemmFwdRest:3.1\n"
+    for name in ("copy.txt", "gfx942130.HIP.fdb.txt"):
+        records = read((whole + torn).encode(), tuner="miopen", name=name)
+        (problem,) = [record for record in records if isinstance(record, Fault)]
+        assert problem.line == 2
+        assert len([record for record in records if isinstance(record, Seen)]) == 1
 
 
 def test_hostile_text_is_harmless() -> None:
@@ -185,3 +201,63 @@ def test_a_row_that_is_still_written_is_no_fault_until_nobody_ends_it() -> None:
         assert reader.settle() == []
         (fault,) = reader.close()
         assert isinstance(fault, Fault) and fault.line == 4
+
+
+BLOCKS = (("BLOCK_SIZE_M", "16"), ("BLOCK_SIZE_N", "128"), ("BLOCK_SIZE_K", "64"))
+LAUNCH = (("num_warps", "4"), ("num_stages", "2"), ("x", "1"))
+
+
+def entry(
+    solution: str, ms: float | None = None, line: int = 3, start: int = 0, **facts: Any
+) -> Entry:
+    return Entry(line, start, 9, "gemm\x07", facts.pop("key", ()), solution, ms, **facts)
+
+
+@pytest.mark.parametrize(
+    ("row", "choices"),
+    [
+        (entry("", 1.0), []),
+        (entry("s\x07", 0.5), [("s", 0.5, "")]),
+        (entry("s", 0.5, others=(("o\x07", 0.75),)), [("s", 0.5, ""), ("o", 0.75, "")]),
+        (entry("s", extra=(("s", "1,2"), ("t", "3"))), [("s", None, "s:1,2"), ("t", None, "t:3")]),
+        (entry("s", 0.5, extra=(("s", "1,2"),)), [("s", 0.5, "")]),
+        (entry("s", extra=(("t", "3"), ("s", "1"))), [("s", None, "")]),
+        (entry("BLOCK_SIZE_M=16", extra=(*BLOCKS, *LAUNCH)),
+         [("16×128×64, 4 warps, 2 stages", None, "BLOCK_SIZE_M=16")]),
+        (entry("BLOCK_SIZE_M=16", extra=BLOCKS), [("16×128×64", None, "BLOCK_SIZE_M=16")]),
+        (entry("BLOCK_SIZE_M=16", extra=BLOCKS[:2]), [("BLOCK_SIZE_M=16", None, "")]),
+        (entry("other", extra=BLOCKS), [("other", None, "")]),
+    ],
+)  # fmt: skip
+def test_the_choices_of_an_entry(row: Entry, choices: list[Any]) -> None:
+    assert [(c.name, c.ms, c.description) for c in tuned_table.choices_of(row)] == choices
+    told = tuned_table.seen("aiter", row, not_a_problem, "/t.csv")
+    assert told.uid == "/t.csv#3" and told.tuning.num_choices == len(choices)
+    assert told.tuning.entry is not None and told.tuning.entry.unread == "why"
+    assert (told.tuning.op, told.tuning.inputs_key) == ("gemm", "gemm,")
+
+
+def not_a_problem(row: Entry) -> Problem:
+    raise NotAProblem("why\x07")
+
+
+def test_an_entry_is_named_by_its_place_and_its_key() -> None:
+    def problem(row: Entry) -> Problem:
+        return Problem("mm", ((2, 3), (3, 4)), dtypes=("torch.int8",) * 2, precision="high")
+
+    one = tuned_table.seen("t", entry("s", start=7, key=(("params", "x"),)), problem, "/t.csv")
+    two = tuned_table.seen("t", entry("s", key=(("M", "1"), ("N", "2"))), problem, "/t.csv")
+    assert (one.uid, two.uid) == ("/t.csv#3.7", "/t.csv#3")
+    assert (one.tuning.inputs_key, two.tuning.inputs_key) == ("gemm,x", "gemm,M=1,N=2")
+    assert (one.tuning.op, one.tuning.shapes, one.tuning.precision) == (
+        "mm",
+        ((2, 3), (3, 4)),
+        "high",
+    )
+    assert one.tuning.entry is not None and not one.tuning.entry.unread
+
+
+def test_a_mark_of_the_encoding_begins_a_file_and_no_other_line() -> None:
+    for head, op in ((b"", "mm"), (HEAD, "GemmTunableOp_Half_TN")):
+        first = read(head + b"\xef\xbb\xbf" + ROWS)[0]
+        assert isinstance(first, Seen) and first.tuning.op.endswith(op)

@@ -73,7 +73,7 @@ def test_a_batch() -> None:
         ("GemmTunableOp_float_NN,nn_8_8_8_ld_7_8_8", "leading dimension"),
         ("GemmTunableOp_float_NN,nn_0_8_8_ld_8_8_8", "a size of 0"),
         (f"GemmTunableOp_float_NN,nn_{10**14}_8_8", "beyond all bounds"),
-        ("GemmStridedBatchedTunableOp_float_TN,tn_50_50_64_B_12_ld_768_768_50", "not told"),
+        ("GemmStridedBatchedTunableOp_float_TN,tn_50_50_64_B_12_ld_768_768_50", "is unknown"),
     ],
 )
 def test_what_tunableop_lookups_for_that_is_no_problem(line: str, reason: str) -> None:
@@ -150,9 +150,9 @@ def test_a_table_of_aiter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("gfx,cu_num,M,N,K,libtype,us\ngfx950,256,16,512,7168,asm,7\n", "does not tell the types"),
+        ("gfx,cu_num,M,N,K,libtype,us\ngfx950,256,16,512,7168,asm,7\n", "does not name the types"),
         ("token,model_dim,inter_dim,expert,topk\n1,6144,2048,257,9\n", "mixture of experts"),
-        ("gfx,b,m,n,k,us\ngfx950,2,1,1024,4096,7.8\n", "does not tell the types"),
+        ("gfx,b,m,n,k,us\ngfx950,2,1,1024,4096,7.8\n", "does not name the types"),
     ],
 )
 def test_tables_of_other_things(tmp_path: Path, text: str, reason: str) -> None:

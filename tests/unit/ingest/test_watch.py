@@ -144,6 +144,16 @@ def test_a_cache_file_tells_only_what_changed(tmp_path: Path) -> None:
     assert view.tunings == {}
 
 
+def test_a_file_whose_end_is_to_come_does_not_hold_us_up() -> None:
+    """The kernel's log waits for a message, though it is a regular file of no bytes."""
+    kernel_log = Path("/proc/kmsg")
+    if not os.access(kernel_log, os.R_OK):
+        pytest.skip("the kernel's log is not for this user")
+    began = time.monotonic()
+    Tailer(str(kernel_log)).poll()
+    assert time.monotonic() - began < 5
+
+
 def test_what_cannot_be_read_is_told_once_and_forgotten_when_it_can(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.mkdir()

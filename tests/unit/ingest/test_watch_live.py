@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from backend.model.events import ChoiceTimed, SessionStarted
 from backend.model.session import Session
 from backend.wire.events import encode
 from rocm_tui.ingest.follow import watcher
+from rocm_tui.ingest.follow.sources import SourceSet
 from rocm_tui.ingest.follow.watcher import Watcher, is_remote
 from rocm_tui.ingest.records import Record, SourceStatus
 from tests.support.format_lab import KEY, STARTED, cache_text, lines
@@ -206,7 +208,10 @@ def test_all_that_is_there_is_told_before_it_counts_as_all(tmp_path: Path) -> No
     assert told == [["mm"]]
 
 
-def test_a_cut_table_is_told_without_another_write(tmp_path: Path) -> None:
+def test_a_cut_table_is_told_without_another_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "SWEEP", 1e6)  # it is looked at when it is due, and not then
     path = tmp_path / "a.log"
     path.write_text(MM.rpartition("SingleProcess")[0])
     found = Live([path])
@@ -312,3 +317,28 @@ def test_reading_once_loads_neither_torch_nor_what_watches() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_the_watching_library_logs_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger("watchdog.observers").warning("Event queue overflow")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_polling_rests_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    enough = threading.Event()
+    find = SourceSet.find
+
+    def counted(self: SourceSet) -> list[Record]:
+        looks.append(time.monotonic())
+        if len(looks) >= 6:
+            enough.set()
+        return find(self)
+
+    monkeypatch.setattr(SourceSet, "find", counted)
+    (tmp_path / "a.log").write_text(MM)
+    found = Live([tmp_path], polling=True, interval=0.2)
+    found.watcher.start()
+    assert enough.wait(60)
+    found.watcher.stop()
+    assert looks[5] - looks[3] >= 0.39  # the first are those of the start

@@ -14,11 +14,11 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from backend.model.tuning import Tuning
 from backend.processes.shared import MARK_SIZE, place_of
-from backend.wire.jobs import TuneJob
+from backend.wire.jobs import EnvironmentJob, TuneJob
 from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.cli.work import with_log
 from rocm_tui.jobs import run
-from rocm_tui.jobs.limits import Limits, WorkerDied
+from rocm_tui.jobs.limits import JobFailed, Limits, WorkerDied
 from rocm_tui.jobs.program import run_program
 from rocm_tui.jobs.run import run_watched
 from rocm_tui.jobs.tune import tuned
@@ -89,6 +89,12 @@ def test_where_no_choice_is_to_blame_the_job_fails_at_once(lab: Lab) -> None:
     with pytest.raises(NotMeasured, match=r"none of the choices .* segv-2: .*signal 11"):
         lab.measuring("segv-1", "segv-2").once()
     assert len(lab.jobs) == 3
+
+
+def test_an_answer_that_makes_no_sense_fails_the_job(lab: Lab) -> None:
+    why = "the job measure failed: the worker's answer makes no sense: .*measurement"
+    with pytest.raises(JobFailed, match=why):
+        lab.measuring("nonsense-1", "a-1").once()
 
 
 def test_a_signal_that_has_no_name_is_a_number(lab: Lab) -> None:
@@ -165,3 +171,15 @@ def test_a_tuning_ends_where_no_other_choice_is_to_blame(
     with pytest.raises(WorkerDied, match="it died"):
         tuned(run, TuneJob("mm"), any_mode=True)
     assert jobs == tried
+
+
+def test_a_worker_never_autotunes_in_a_pipeline(tmp_path: Path) -> None:
+    """Then PyTorch would write no times to its cache, and fail on a CPU."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nenv >{tmp_path}/environment\n")
+    python.chmod(0o700)
+    env = {**os.environ, "TORCHINDUCTOR_PIPELINE_GEMM_AUTOTUNING": "1"}
+    with spawn_worker(str(python), tmp_path, env) as worker, pytest.raises(WorkerDied):
+        worker.run(EnvironmentJob())
+    lines = (tmp_path / "environment").read_text().splitlines()
+    assert "TORCHINDUCTOR_PIPELINE_GEMM_AUTOTUNING=0" in lines

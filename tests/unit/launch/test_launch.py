@@ -51,6 +51,29 @@ def test_stdin_stdout_and_stderr_pass_through(tmp_path: Path) -> None:
     assert kept.read_text() == "told\n"
 
 
+@pytest.mark.parametrize(
+    ("writes", "out", "err"),
+    [
+        ("printf half", "half", ""),
+        ("printf half >&2", "", "half\n"),
+        ("echo whole >&2", "", "whole\n"),
+    ],
+)
+def test_closing_lines_begin_a_line_and_stdout_stays_the_programs(
+    tmp_path: Path, writes: str, out: str, err: str
+) -> None:
+    done = launch(["sh", "-c", writes], tmp_path, "--quiet")
+    assert done.stdout == out
+    assert done.stderr.startswith(f"{err}rocm-tui: nothing was recorded")
+
+
+def test_closing_lines_begin_a_line_where_stdout_and_stderr_are_one_file(tmp_path: Path) -> None:
+    words = [*LAUNCHER, "--quiet", "--", "sh", "-c", "printf half"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(words, env=child_env(tmp_path), check=True, text=True, **pipes)
+    assert done.stdout.startswith("half\nrocm-tui: nothing was recorded")
+
+
 def test_binary_stderr_is_passed_and_kept_exactly(tmp_path: Path) -> None:
     data = bytes(range(256)) * 5000
     (tmp_path / "data").write_bytes(data)
@@ -202,7 +225,7 @@ def test_on_a_terminal_stderr_is_a_terminal_of_the_same_size(tmp_path: Path) -> 
     assert os.waitstatus_to_exitcode(status) == 0
     assert "[True, True, True] True" in shown
     assert "bar 50%\rbar 100%\r\n" in shown
-    assert "rocm-tui: 0 tunings recorded in " in shown
+    assert "rocm-tui: nothing was recorded: no process was seen to import torch" in shown
     (kept,) = Layout(tmp_path).sessions.glob("*.stderr.log")
     assert kept.read_bytes() == b"\rbar 50%\rbar 100%\n"
 

@@ -28,6 +28,7 @@ from rocm_tui.launch.program import (
     Program,
     kept_programs,
 )
+from rocm_tui.launch.stderr import BoundedLog
 
 TEXT = (
     "one\r\n"
@@ -164,6 +165,39 @@ def test_of_a_flood_the_end_is_kept_and_shown(tmp_path: Path) -> None:
     assert late.take() and late.cut and late.lines.since(0)[1][-1] == "line 2999"
     assert set(late.lines.since(0)[1]) <= set(keeps_up.lines.since(0)[1])
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+def test_of_a_long_stderr_the_beginning_and_the_end_are_kept(tmp_path: Path, end: bytes) -> None:
+    path, most, whole = tmp_path / "a.stderr.log", 10_000, b""
+    log = BoundedLog(path, most)
+    for n in range(3000):
+        line = b"line %d" % n + end
+        whole += line
+        log.write(line)
+        assert path.stat().st_size <= most
+        head, mark, tail = path.read_bytes().partition(b"[rocm-tui: ")
+        head = head.removesuffix(b"\n") if end == b"\r" else head
+        assert whole.startswith(head) and (mark or head == whole)
+        if mark:
+            cut, words, kept = tail.partition(b" bytes are not kept here]\n")
+            assert words and whole == head + whole[len(head) :][: int(cut)] + kept
+            assert len(head) >= most // 4 and len(kept) >= most // 8
+    assert end != b"\n" or (head.endswith(b"\n") and kept.startswith(b"line "))
+    log.write(whole)
+    assert path.stat().st_size <= most and path.read_bytes().endswith(whole[-1000:])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_stderr_that_cannot_be_shortened_stays_as_it_is(tmp_path: Path) -> None:
+    """The relay then keeps no more of it, and the program goes on."""
+    path = tmp_path / "a.stderr.log"
+    log = BoundedLog(path, 1000)
+    log.write(b"x" * 900)
+    Path(f"{path}.tmp").mkdir()
+    with pytest.raises(OSError, match=r"a\.stderr\.log\.tmp"):
+        log.write(b"y" * 200)
+    assert path.read_bytes() == b"x" * 900
 
 
 def test_a_long_file_is_taken_in_from_its_end_in_bounded_time(tmp_path: Path) -> None:

@@ -29,3 +29,9 @@ def test_what_linux_does_not_tell_is_not_guessed(tmp_path: Path) -> None:
     tell(tmp_path, 0, 2, level="2", type="Unified", size="much", shared_cpu_list="0")
     tell(tmp_path, 0, 3, level="3", type="Unified", shared_cpu_list="0")
     assert cpu_caches([0, 7], tmp_path) == {} == cpu_caches([0], tmp_path / "none")
+
+
+def test_sizes_are_in_the_units_of_linux(tmp_path: Path) -> None:
+    for index, size in enumerate(("512", "3K", "2M", "1G")):
+        tell(tmp_path, 0, index, level=str(index + 2), type="Data", size=size, shared_cpu_list="0")
+    assert cpu_caches([0], tmp_path) == {2: 512, 3: 3072, 4: 2 << 20, 5: 1 << 30}

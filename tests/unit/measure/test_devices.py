@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,13 @@ import pytest
 
 from backend.measure import devices
 from backend.measure.devices import NOTHING, MachineDevice, Readers, gpus, processor
-from backend.measure.sensors import CpuLoad, DeviceState, SensorReading, Usage
+from backend.measure.sensors import (
+    CpuLoad,
+    DeviceState,
+    SensorReading,
+    Usage,
+    nvidia_addresses,
+)
 from tests.support.fake_gpus import GIB, cards
 from tests.support.places import ROOT
 
@@ -117,13 +124,13 @@ def test_nvidia_gpus_by_a_library_like_nvml(tmp_path: Path, nvml: str) -> None:
     assert one.read() == SensorReading(usage, state)
     reading = two.read()
     assert reading.usage == Usage(0.0, None, None) and reading.state.throttled == ()
-    assert reading.unread == ("memory: NVML does not tell it",)
+    assert reading.unread == ("memory: not reported by NVML",)
 
 
 def test_an_old_driver_counts_what_it_keeps_as_used(tmp_path: Path) -> None:
     one, two = gpus(tmp_path, library(tmp_path, "-DOLD"))
     assert one.read().usage == Usage(83.0, 36.0 * GIB, 140.0 * GIB)
-    assert two.read().unread == ("memory: NVML does not tell it",)
+    assert two.read().unread == ("memory: not reported by NVML",)
 
 
 def test_both_kinds_are_counted_on(tmp_path: Path, nvml: str) -> None:
@@ -149,7 +156,9 @@ def test_a_machine_without(tmp_path: Path) -> None:
 
 def test_the_load_of_the_cpus(tmp_path: Path) -> None:
     def tell(busy: int, idle: int) -> None:
-        (tmp_path / "stat").write_text(f"cpu  {busy} 0 0 {idle} 0 0 0 0 7 7\ncpu0 1 2 3\n")
+        """Some of the idle time waits for a disk; guests are a part of the busy time."""
+        stat = f"cpu  {busy} 0 0 {idle - idle // 10} {idle // 10} 0 0 0 {busy} {busy}\ncpu0 1 2\n"
+        (tmp_path / "stat").write_text(stat)
 
     tell(100, 900)
     (tmp_path / "meminfo").write_text("MemTotal: 4096 kB\nMemFree: 1 kB\nMemAvailable: 1024 kB\n")
@@ -231,7 +240,7 @@ def test_a_gpu_of_which_nvml_reads_nothing_any_more_is_no_reading(tmp_path: Path
     )
     one, _ = gpus(tmp_path, library(tmp_path, source=lost))
     assert one.name == "NVIDIA H200"
-    with pytest.raises(LookupError, match="NVML tells nothing"):
+    with pytest.raises(LookupError, match="NVML no longer reports"):
         one.read()
 
 
@@ -252,3 +261,39 @@ readers.stop()
 def test_a_driver_that_hangs_keeps_no_program_from_its_end() -> None:
     done = subprocess.run([sys.executable, "-c", HANGING], cwd=ROOT, timeout=60)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("stat", ["cpu  1 2 3 4 5 6 7", "cpu  1 2 3 4 5 6 7 -8", "", "cpu"])
+def test_a_load_that_cannot_be_read_is_unknown(tmp_path: Path, stat: str) -> None:
+    (tmp_path / "stat").write_text("cpu  9 9 9 9 9 9 9 9\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 4096 kB\nMemFree: 1 kB\n")
+    load = CpuLoad(tmp_path)
+    (tmp_path / "stat").write_text(stat)
+    assert load() == Usage()
+
+
+def test_what_linux_does_not_say_of_the_cpus_is_named(tmp_path: Path) -> None:
+    device = processor(tmp_path, tmp_path)
+    reading = device.read()
+    assert reading.usage == Usage() and reading.state == DeviceState()
+    assert [line.partition(":")[0] for line in reading.unread] == ["clock", "temperature"]
+    for cpu in os.sched_getaffinity(0):
+        folder = tmp_path / f"devices/system/cpu/cpu{cpu}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_cur_freq").write_text("2000000\n")
+    reading = processor(tmp_path, tmp_path).read()
+    assert reading.state.clock_mhz == 2000.0
+    assert [line.partition(":")[0] for line in reading.unread] == ["temperature"]
+
+
+def test_nvidias_gpus_that_cannot_be_named_are_left_out(tmp_path: Path) -> None:
+    """One that has no address; the other's domain is not 0."""
+    odd = NVML.replace('"00000000:3B:00.0"', '"00010000:3B:00.0"').replace(
+        "strcpy(", "if (d == 1) return 15; strcpy("
+    )
+    assert nvidia_addresses(library(tmp_path, source=odd)) == ["00010000:3b:00.0"]
+
+
+def test_a_library_of_nvidias_that_does_not_start_has_no_gpus(tmp_path: Path) -> None:
+    off = NVML.replace("nvmlInit_v2(void) { return 0; }", "nvmlInit_v2(void) { return 9; }")
+    assert nvidia_addresses(library(tmp_path, source=off)) == []

@@ -9,7 +9,8 @@ from math import exp, log
 import pytest
 
 from backend.measure.rounds import (
-    Signs,
+    LevelChange,
+    MachineCounters,
     disturbances,
     find_change,
     mann_kendall,
@@ -123,16 +124,18 @@ def test_slow_rounds_are_counted_against_the_level_of_their_own_time() -> None:
 
 def test_the_machines_own_signs() -> None:
     quiet = reference("signs", 64, wild=0.0)
-    lacking = Signs(seconds=10, cpu_seconds=7.1, load=4.2, cores=2, switches=900)
+    lacking = MachineCounters(seconds=10, cpu_seconds=7.1, load=4.2, cores=2, switches=900)
     assert disturbances(quiet, lacking) == (
         "busy neighbour: the measuring thread had the CPU for 71 % of the time, "
-        "the load was 4.2 on 2 cores, it was put aside 90 times a second",
+        "the load was 4.2 on 2 cores, preempted 90×/s",
     )
-    assert disturbances(quiet, Signs(seconds=10, cpu_seconds=9.8, load=4.2, cores=2)) == ()
-    assert disturbances(quiet, Signs(load=9.0, cores=2, switches=4000)) == ()
-    fell = Signs(clocks=(1900.0,) * 8 + (1500.0,) * 8)
+    assert (
+        disturbances(quiet, MachineCounters(seconds=10, cpu_seconds=9.8, load=4.2, cores=2)) == ()
+    )
+    assert disturbances(quiet, MachineCounters(load=9.0, cores=2, switches=4000)) == ()
+    fell = MachineCounters(clocks=(1900.0,) * 8 + (1500.0,) * 8)
     assert disturbances(quiet, fell) == ("clock: the device's clock fell from 1900 to 1500 MHz",)
-    assert disturbances(quiet, Signs(clocks=(1900.0, 1910.0, 1895.0, 1900.0))) == ()
+    assert disturbances(quiet, MachineCounters(clocks=(1900.0, 1910.0, 1895.0, 1900.0))) == ()
 
 
 def test_too_few_rounds_and_constant_ones_say_nothing() -> None:
@@ -150,3 +153,90 @@ def test_the_tests_of_change_against_values_worked_out_by_hand() -> None:
     assert theil_sen([1.0, 3.0, 5.0, 90.0, 9.0]) == 2.0
     assert pettitt(rising) == (4, pytest.approx(2 * exp(-6 * 16**2 / (8**3 + 8**2))))
     assert pettitt([1.0, 1.0, 1.0, 2.0, 2.0])[0] == 3
+
+
+def test_a_drift_has_the_size_of_its_way_from_the_first_group_to_the_last() -> None:
+    """96 rounds are condensed to 24 medians of 4; below 16 rounds no change is sought."""
+    drift = find_change([0.001 * at for at in range(96)])
+    assert drift == LevelChange(pytest.approx(23 * 0.004), None)
+    assert find_change([0.01 * at for at in range(16)]) is not None
+    assert find_change([0.01 * at for at in range(15)]) is None
+    assert find_change([0.0001 * at for at in range(96)]) is None  # 0.9 % is not worth a word
+
+
+def test_a_step_has_the_height_between_its_levels_and_its_first_round() -> None:
+    numbers = random.Random(1)
+    times = [(at >= 40) * 0.5 + numbers.gauss(0, 0.001) for at in range(96)]
+    step = find_change(times)
+    assert step == LevelChange(pytest.approx(0.5, abs=0.001), 40)
+    back = find_change(times[::-1])
+    assert back == LevelChange(pytest.approx(-0.5, abs=0.001), 56)
+
+
+def test_what_of_a_change_has_happened_by_a_round() -> None:
+    step, drift = LevelChange(0.4, 5), LevelChange(0.4)
+    assert [step.at(0.5, round) for round in (4, 5, 6)] == [0.0, 0.4, 0.4]
+    assert drift.at(0.25, 9) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("slow", "rounds", "share"), [(3, 60, 0.05), (2, 30, 0), (3, 61, 0), (4, 60, 4 / 60), (0, 0, 0)]
+)
+def test_few_slow_rounds_are_no_neighbour(slow: int, rounds: int, share: float) -> None:
+    times = [1.0] * rounds
+    for at in range(slow):
+        times[at * 7] = 2.0
+    assert slow_share(times) == share
+
+
+@pytest.mark.parametrize("after", [30, 60])
+def test_slow_rounds_are_compared_with_either_level(after: int) -> None:
+    """Also where the second level has no round."""
+    times = [1.0] * 30 + [3.0] * (after - 30)
+    assert slow_share(times, 30) == 0
+
+
+@pytest.mark.parametrize(
+    ("signs", "said"),
+    [
+        (MachineCounters(seconds=10, cpu_seconds=5, cores=2), "the CPU for 50 % of the time"),
+        (MachineCounters(seconds=10, cpu_seconds=5, load=9.0), "the CPU for 50 % of the time"),
+        (
+            MachineCounters(seconds=10, cpu_seconds=5, load=3.0, cores=2),
+            "the CPU for 50 % of the time",
+        ),
+        (MachineCounters(seconds=10, cpu_seconds=5, load=2.1, cores=1), "2.1 on 1 core"),
+        (
+            MachineCounters(seconds=10, cpu_seconds=5, switches=200),
+            "the CPU for 50 % of the time",
+        ),
+        (MachineCounters(seconds=10, cpu_seconds=5, switches=210), "preempted 21×/s"),
+        (MachineCounters(seconds=10, switches=900), ""),
+        (MachineCounters(cpu_seconds=1, switches=900), ""),
+        (MachineCounters(seconds=10, cpu_seconds=9), ""),
+    ],
+)
+def test_load_and_preemption_are_named_beside_a_lack_of_the_cpu(
+    signs: MachineCounters, said: str
+) -> None:
+    sentences = disturbances([0.25] * 64, signs)
+    assert (sentences[0] if sentences else "").endswith(said)
+    assert len(sentences) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "said"),
+    [
+        ((1900.0, 1900.0, 1700.0, 1700.0) + (1500.0,) * 12, "fell from 1800 to 1500"),
+        ((1500.0,) * 12 + (1900.0, 1900.0, 1700.0, 1700.0), "rose from 1500 to 1800"),
+        ((1000.0, 1.0, 1.0, 1010.0), ""),
+        ((1000.0, 1.0, 1.0, 1020.0), "rose from 1000 to 1020"),
+        ((1000.0, 1.0, 2000.0), ""),
+        ((0.0, 1.0, 1.0, 2000.0), ""),
+    ],
+)
+def test_a_change_of_the_clock_is_that_of_the_outer_quarters(
+    clocks: tuple[float, ...], said: str
+) -> None:
+    sentences = disturbances([0.25] * 64, MachineCounters(clocks=clocks))
+    assert said in "".join(sentences) and len(sentences) == bool(said)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import random
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +15,17 @@ import pytest
 
 from backend.measure.rounds import (
     BLOCK,
+    MOST_REST,
     REST,
     ChoiceBroke,
     Rounds,
     Sample,
     measure,
     measurement_of,
+    trouble_of,
 )
 from backend.measure.sensors import DeviceState
+from backend.measure.verdict import FIRST
 from backend.model.choice import Choice
 from backend.model.problem import TuningKey
 from backend.model.session import Session
@@ -192,6 +197,8 @@ def test_throttled_rounds_are_counted_apart_and_the_device_is_left_alone_after_t
     assert rounds.clean.count == 16 and rounds.throttled == rounds.disturbed.count >= 7
     assert rounds.signs.clocks == (1500.0,) * (rounds.clean.count + rounds.throttled)
     assert CLOCK.rests == pytest.approx([REST * 0.004] * rounds.throttled)
+    (said,) = [line for line in trouble_of(rounds) if "rounds" in line]
+    assert said.endswith(": throttled (too hot)")  # and none was lost to other processes
     bench.throttled = lambda: True
     rounds = _measured(bench, seconds=0.3)
     assert rounds.clean.count == 0 and rounds.throttled == rounds.disturbed.count > 0
@@ -226,3 +233,110 @@ def test_garbage_is_not_collected_between_samples_and_is_as_before_afterwards(
     finally:
         (gc.enable if was else gc.disable)()
     assert collected == {False} and after is enabled
+
+
+@pytest.mark.parametrize(
+    ("seconds", "looks"), [(-1.0, 2), (0.031, 2), (0.033, 3), (0.1, 4), (1e6, 8)]
+)
+def test_the_time_decides_how_often_is_looked(seconds: float, looks: int) -> None:
+    """A round takes 2 ms: one look more than there is time for, and no more than eight."""
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5)})
+    warm_up = BLOCK * 0.002
+    rounds = measure(bench, ["a", "b"], CLOCK.now + seconds + warm_up, lambda rounds, left: None)
+    assert rounds.looked == (1, looks)
+
+
+def test_each_look_comes_after_a_whole_block() -> None:
+    assert FIRST % BLOCK == 0
+
+
+def test_a_rest_after_a_throttled_round_is_no_longer_than_its_limit() -> None:
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5)}, seconds=0.1)
+    bench.throttled = lambda: True
+    _measured(bench, seconds=2.0)
+    assert set(CLOCK.rests) == {MOST_REST}
+
+
+def test_the_machines_counters_are_those_of_the_rounds() -> None:
+    def spent() -> tuple[float, int]:
+        return time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
+    (cpu, switches), rounds = spent(), _measured(Synthetic({"a": _noisy(1.0), "b": _noisy(1.5)}))
+    cpu_after, switches_after = spent()
+    signs = rounds.signs
+    assert signs.cpu_seconds is not None and 0 < signs.cpu_seconds <= cpu_after - cpu
+    assert signs.switches is not None and 0 <= signs.switches <= switches_after - switches
+    assert signs.cores == os.cpu_count() and signs.load is not None
+
+
+def test_a_choice_that_is_expelled_leaves_a_verdict_on_the_others() -> None:
+    rounds = _measured(Synthetic({"a": _noisy(1.0), "b": _noisy(1.5), "c": _noisy(2.0)}))
+    looked = rounds.looked
+    rounds.expel(ChoiceBroke("a", "its result is wrong"))
+    assert [(s.hash, s.verdict) for s in rounds.standings] == [("b", "faster"), ("c", "slower")]
+    assert rounds.failed == {"a": "its result is wrong"} and rounds.looked == looked
+    for hash in "bc":
+        rounds.expel(ChoiceBroke(hash, "its result is wrong"))
+    assert rounds.standings == () and rounds.hashes == []
+
+
+def test_earlier_rounds_can_be_extended() -> None:
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5)})
+    rounds = _measured(bench)
+    more = measure(bench, [], CLOCK.now + 5, lambda rounds, left: None, least=32, rounds=rounds)
+    assert more is rounds and rounds.clean.count == 32
+
+
+def test_a_measurement_has_the_facts_of_its_rounds_and_its_session() -> None:
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5)})
+    bench.resolution = 0.001
+    rounds = _measured(bench)
+    rounds.states[0] = DeviceState(1500.0, 300.0, 60.0)
+    session = Session("s", device="MI300X", system_hash="h")
+    key, names = TuningKey("mm", "[]", "highest"), {"a": "mm", "b": "triton_mm_1"}
+    found = measurement_of(key, rounds, names, session, {}, "cold", ("it was hot",))
+    assert [choice.name for choice in found.choices] == ["mm", "triton_mm_1"]
+    assert (found.op, found.inputs, found.precision, found.caches) == (
+        "mm",
+        "[]",
+        "highest",
+        "cold",
+    )
+    assert (found.device, found.system_hash, found.session) == ("MI300X", "h", "s")
+    assert (found.rounds, found.reference_ms, found.resolution_ms) == (16, 1.0, 0.001)
+    assert found.seconds == rounds.signs.seconds
+    assert (found.clock_mhz, found.power_w, found.temperature_c) == (1500.0, 300.0, 60.0)
+    assert found.throttled == 0 and found.trouble[-1] == "it was hot"
+
+
+@pytest.mark.parametrize(
+    ("clean", "lost", "throttled", "said"),
+    [
+        (9, 1, 0, []),
+        (8, 2, 0, ["2 of 10 rounds do not count: other processes"]),
+        (4, 1, 0, ["1 of 5 rounds does not count: other processes"]),
+        (8, 0, 2, ["2 of 10 rounds do not count: throttled (too hot, power cap)"]),
+        (6, 2, 2, ["2 of 10 rounds do not count: throttled", "2 of 10 rounds do not count: other"]),
+        (0, 3, 0, ["other processes took the CPU in every round, so nothing is proved"]),
+        (0, 0, 3, ["every round was throttled (too hot, power cap), so nothing is proved"]),
+        (
+            0,
+            1,
+            2,
+            ["2 of 3 rounds do not count: throttled", "in every round, so nothing is proved"],
+        ),
+    ],
+)
+def test_rounds_that_do_not_count_are_named_with_their_reason(
+    clean: int, lost: int, throttled: int, said: list[str]
+) -> None:
+    rounds = Rounds(["a"], throttled=throttled)
+    for _ in range(clean):
+        rounds.clean.add(0, {"a": Sample(1.0)}, Sample(1.0))
+    for _ in range(lost + throttled):
+        rounds.disturbed.add(0, {"a": Sample(1.0)}, Sample(1.0))
+    hot = [("power cap", "too hot"), *[("too hot",)] * (throttled - 1)][:throttled]
+    rounds.states = [DeviceState(throttled=reasons) for reasons in hot]
+    sentences = trouble_of(rounds)
+    assert len(sentences) == len(said)
+    assert all(words in sentence for words, sentence in zip(said, sentences, strict=True))

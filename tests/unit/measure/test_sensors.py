@@ -303,3 +303,74 @@ def test_only_what_slows_a_kernel_down_is_a_reason() -> None:
     assert nvml_reasons(0x1 | 0x2 | 0x10 | 0x100) == ()
     assert nvml_reasons(0x4 | 0x20 | 0x40) == ("power cap", "too hot")
     assert sensors.NVML.startswith("libnvidia-ml")
+
+
+def test_the_layouts_of_all_revisions_are_those_of_the_kernel() -> None:
+    """Sizes of the structures; and where a counter of `power cap` is."""
+    sizes = {1: 96, 2: 104, 3: 120, 4: 288, 5: 360, 6: 1664, 7: 2208, 8: 3360}
+    assert {revision: layout.size for (_, revision), layout in LAYOUTS.items()} == sizes
+    for revision, counters in {6: 36, 7: 44, 8: 44}.items():
+        found = parse_metrics(
+            _metrics(revision, **{f"I{counters + 4 * at}": 10**at for at in range(5)})
+        )
+        assert found is not None and found.status is None
+        assert found.counters == {"power cap": 10, "too hot": 11101}
+    for revision in (1, 2, 3):
+        found = parse_metrics(_metrics(revision, I68=1, H54=1700, H6=66, H22=310))
+        assert found is not None and found.status == (sensors.OTHER,)
+        assert (found.clock, found.temperature, found.power) == (1700, 66, 310)
+    for revision, clock in {7: 296, 8: 296}.items():
+        found = parse_metrics(_metrics(revision, **{f"H{clock}": 1700, "H4": 66, "H10": 310}))
+        assert found is not None
+        assert (found.clock, found.temperature, found.power) == (1700, 66, 310)
+
+
+@pytest.mark.parametrize(
+    ("bit", "reason"),
+    [(0, sensors.POWER), (15, sensors.POWER), (16, sensors.CURRENT), (31, sensors.CURRENT),
+     (32, sensors.HOT), (55, sensors.HOT), (56, sensors.OTHER), (63, sensors.OTHER)],
+)  # fmt: skip
+def test_each_bit_of_the_status_that_is_the_same_for_all_chips(bit: int, reason: str) -> None:
+    metrics = parse_metrics(_metrics(3, Q112=1 << bit))
+    assert metrics is not None and metrics.status == (reason,)
+
+
+def test_older_drivers_have_other_files_for_power_and_temperature(tmp_path: Path) -> None:
+    device = _card(tmp_path)
+    for name in ("power1_average", "temp2_input"):
+        (device / "hwmon/hwmon3" / name).unlink()
+    _write(device / "hwmon/hwmon3", power1_input=305_000_000)
+    assert AmdSensor(ADDRESS, tmp_path)() == DeviceState(1700.0, 305.0, 50.0, ())
+    for name in ("power1_input", "temp1_input"):
+        (device / "hwmon/hwmon3" / name).unlink()
+    _write(device, gpu_busy_percent=7, mem_info_vram_used=5, mem_info_vram_total=9)
+    reading = AmdSensor(ADDRESS, tmp_path).reading()
+    assert [line.partition(":")[0] for line in reading.unread] == ["power", "temperature"]
+    (device / "gpu_metrics").write_bytes(_metrics(3, H22=300, H6=44, H54=1))
+    assert AmdSensor(ADDRESS, tmp_path)() == DeviceState(1700.0, 300, 44, ())
+
+
+def test_a_long_name_is_cut(tmp_path: Path) -> None:
+    _write(_card(tmp_path), product_name="x" * 10_000)
+    assert AmdSensor(ADDRESS, tmp_path).name == "x" * 200
+
+
+def test_the_clocks_of_eight_cpus_are_read_and_the_counters_of_all(tmp_path: Path) -> None:
+    cpus = tmp_path / "devices/system/cpu"
+    for at in range(10):
+        khz = 1_000_000 if at < 4 else 2_000_000
+        _write(cpus / f"cpu{at}", cpufreq__scaling_cur_freq=khz)
+        _write(cpus / f"cpu{at}", thermal_throttle__package_throttle_count=1)
+    sensor = CpuSensor(range(10), tmp_path)
+    assert sensor().clock_mhz == 1500.0
+    _write(cpus / "cpu9", thermal_throttle__package_throttle_count=2)
+    assert sensor().throttled == ("too hot",)
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [(0x8, ("hardware slowdown",)), (0x20, ("too hot",)), (0x40, ("too hot",)),
+     (0x80, ("power brake",)), (0x4, ("power cap",)), (0, ())],
+)  # fmt: skip
+def test_each_reason_of_nvml(bits: int, reasons: tuple[str, ...]) -> None:
+    assert nvml_reasons(bits) == reasons

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log, sqrt
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 
@@ -18,7 +18,16 @@ from backend.measure.trial import (
     judge_arms,
     verdict_of,
 )
-from backend.measure.verdict import error_of, schedule
+from backend.measure.verdict import (
+    batches_of,
+    clock_step,
+    error_of,
+    estimate,
+    hodges_lehmann,
+    median_interval,
+    schedule,
+    trimmed_interval,
+)
 from benchmarks.bench_verdict import Machine, Noise
 
 LOOKS = 5
@@ -265,3 +274,50 @@ def test_the_error_is_divided_by_the_number_of_comparisons() -> None:
     pairs = [{arm: process[arm] for arm in (0, 1)} for process in processes]
     half = across_processes(pairs, error=0.02)[1]
     assert across_processes(processes, error=0.04)[1] == half
+
+
+# The numbers themselves
+
+
+def test_a_ratio_and_its_interval_in_one_process() -> None:
+    """As of the log ratios within rounds, with half of each arm's clock step besides."""
+    numbers = random.Random(4)
+    true = {0: 1.0, 1: 1.1, 2: 1.3}
+    ticks = {arm: [round(40 * by * numbers.gauss(1, 0.02)) / 40 for _ in range(64)]
+             for arm, by in true.items()}  # fmt: skip
+    assert all(clock_step(times) == pytest.approx(1 / 40) for times in ticks.values())
+    batches = batches_of(64, None)
+    ratios = [log(b / a) for a, b in zip(ticks[0], ticks[1], strict=True)]
+    centre, half = estimate(ratios, batches, error_of(2, 3, 0.05) / 2, hodges_lehmann)
+    half += (1 / 40 / median(ticks[0]) + 1 / 40 / median(ticks[1])) / 2
+    _, arm, _ = judge_arms(ticks, look=2, looks=3)
+    assert (arm.arm, arm.passes) == (1, 64)
+    assert arm.ratio == pytest.approx(exp(centre))
+    bounds = (exp(centre - half), exp(centre + half))
+    assert (arm.ratio_low, arm.ratio_high) == pytest.approx(bounds)
+    assert (arm.low, arm.high) == median_interval(ticks[1], batches)
+
+
+def test_times_across_processes_have_an_interval_of_their_own() -> None:
+    values = [2.0, 2.2, 2.1, 2.3]
+    baseline, arm = across_processes([{0: 1.0, 1: value} for value in values])
+    centre, spread = trimmed_interval([log(value) for value in values], 0.05)
+    assert arm.ms == pytest.approx(2.15) and arm.passes == 4
+    assert (arm.low, arm.high) == pytest.approx((exp(centre - spread), exp(centre + spread)))
+    middle, half = trimmed_interval([log(value) for value in values], error_of(1, 1, 0.05))
+    bounds = (exp(middle), exp(middle - half), exp(middle + half))
+    assert (arm.ratio, arm.ratio_low, arm.ratio_high) == pytest.approx(bounds)
+    assert (baseline.ratio, baseline.ratio_low, baseline.ratio_high) == (1.0, 1.0, 1.0)
+
+
+def test_the_baseline_stays_certain_however_wide_the_processes_own_intervals_are() -> None:
+    processes = [{0: 1.0, 1: 1.0}] * 3
+    wide = across_processes(processes, halves=[{0: 0.5, 1: 0.5}] * 3)
+    assert [standing.verdict for standing in wide] == ["tied", "unclear"]
+
+
+def test_without_the_baseline_nothing_is_compared() -> None:
+    with pytest.raises(ValueError, match="arm 0"):
+        judge_arms({1: [1.0], 2: [1.0]})
+    with pytest.raises(ValueError, match="arm 0"):
+        across_processes([{1: 1.0}])

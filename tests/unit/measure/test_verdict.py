@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
-from math import exp, inf, log
-from statistics import fmean
+from math import exp, inf, log, sqrt
+from statistics import fmean, median
 
 import pytest
 from hypothesis import given
@@ -18,11 +18,14 @@ from backend.measure.verdict import (
     CONFIDENCE,
     LOOKS,
     MARGIN,
+    batches_of,
     clock_step,
     error_of,
+    estimate,
     hodges_lehmann,
     judge,
     likeness,
+    median_interval,
     schedule,
     settled,
     student_quantile,
@@ -226,7 +229,7 @@ def test_the_best_is_the_best_in_pairs_though_its_median_is_not_the_smallest() -
 def test_what_is_no_measurement_is_refused(
     samples: dict[str, list[float]], blocks: list[int] | None
 ) -> None:
-    with pytest.raises(ValueError, match=r"entry a round|is no time"):
+    with pytest.raises(ValueError, match=r"entry a round|is not a time"):
         judge(samples, blocks)
 
 
@@ -301,3 +304,107 @@ def test_likeness_of_neighbours_is_found_and_swells_the_error() -> None:
     assert swelling(0.0, 4) == 1
     assert swelling(0.6) == pytest.approx(4)
     assert swelling(0.6, 4) > swelling(0.6, 16) > 1
+
+
+# The numbers themselves, worked out by hand
+
+
+def test_the_interval_of_a_trimmed_mean_is_that_of_the_winsorized_values() -> None:
+    """Eight values, of which one is cut off at each end: Student's t of 8 - 2 - 1 degrees."""
+    centre, half = trimmed_interval([4.0, 90.0, 1.0, 2.0, -50.0, 5.0, 3.0, 6.0], 0.05)
+    deviation = sqrt((4 * 2.5**2 + 2 * 1.5**2 + 2 * 0.5**2) / 7)
+    assert centre == 3.5
+    assert half == pytest.approx(2.5706 * deviation / (6 / 8 * sqrt(8)), rel=1e-4)
+    assert trimmed_interval([1.0, 2.0, 3.0], 0.05) == (2, pytest.approx(4.3027 / sqrt(3), rel=1e-4))
+    assert trimmed_interval([1.0, 2.0], 0.05) == (1.5, inf)
+
+
+def test_likeness_is_corrected_for_short_series_and_clipped() -> None:
+    assert likeness([0.0, 1.0, 2.0, 3.0, 4.0]) == pytest.approx(0.4 + (1 + 3 * 0.4) / 5)
+    assert likeness([0.0, 1.0, 2.0, 3.0, 100.0]) == pytest.approx(0.7398, abs=1e-4)
+    assert likeness([float(at) for at in range(99)]) == 0.9
+    assert likeness([1.0, -1.0] * 20) == 0.0
+
+
+def test_a_mean_of_alike_values_varies_as_an_autoregression_says() -> None:
+    """Of batches of two at 0.5: 3 over 3 - 2 * 0.5 * (1 - 0.25) / (2 * 0.25)."""
+    assert swelling(0.5, 2) == pytest.approx(2.0)
+    assert swelling(0.5, 4) == pytest.approx(3 / (3 - (1 - 0.0625) / (4 * 0.25)))
+
+
+@pytest.mark.parametrize(
+    ("times", "step"),
+    [([1.0, 1.0, 2.0], 1.0), ([1.0, 2.0, 3.0], 0.0), ([1.0, 1.0, 1.0], 0.0), ([3.0], 0.0),
+     ([1.0, 1.0, 1.5, 1.5, 3.0], 0.5)],
+)  # fmt: skip
+def test_a_clock_step_shows_where_most_samples_repeat_another(
+    times: list[float], step: float
+) -> None:
+    assert clock_step(times) == step
+
+
+def test_each_look_spends_the_error_of_the_rounds_since_the_last() -> None:
+    spent = [error_of(look) for look in range(1, LOOKS + 1)]
+    assert spent == pytest.approx([0.7 * 0.05 * more / 512 for more in (16, 16, 32, 64, 128, 256)])
+    assert error_of(1, 1) == pytest.approx(0.7 * 0.05)
+    for look, looks in ((0, 6), (7, 6)):
+        with pytest.raises(ValueError, match="is not one of"):
+            error_of(look, looks)
+    with pytest.raises(ValueError, match="no schedule"):
+        schedule(1, 0)
+
+
+def test_batches_are_whole_blocks_and_at_most_as_many_as_suffice() -> None:
+    assert batches_of(10, None) == (range(4), range(4, 8), range(8, 10))
+    assert batches_of(5, [0, 0, 1, 1, 1]) == (range(2), range(2, 5))
+    assert batches_of(512, None) == tuple(range(at, at + 16) for at in range(0, 512, 16))
+
+
+def test_the_gap_to_the_best_is_estimated_at_the_error_of_its_look_and_of_all_pairs() -> None:
+    """Of four choices there are six pairs; the clock adds half of each choice's resolution."""
+    times = {name: [by * x for x in normal(64, at)] for at, (name, by) in
+             enumerate({"a": 1.0, "b": 1.1, "c": 1.2, "d": 1.5}.items())}  # fmt: skip
+    batches = batches_of(64, None)
+    ratios = [log(b / a) for a, b in zip(times["a"], times["b"], strict=True)]
+    centre, half = estimate(ratios, batches, error_of(3) / 6, hodges_lehmann)
+    best, second, *_ = judge(times, look=3)
+    assert second.ratio == pytest.approx(exp(centre))
+    assert second.ratio_low == pytest.approx(exp(centre - half))
+    assert second.ratio_high == pytest.approx(exp(centre + half))
+    _, coarse, *_ = judge(times, look=3, resolutions={"a": 0.01, "b": 0.02})
+    wider = (0.01 / best.ms + 0.02 / second.ms) / 2
+    assert coarse.ratio_high == pytest.approx(exp(centre + half + wider))
+    assert coarse.ratio_low == pytest.approx(exp(centre - half - wider))
+    middle, around = estimate([log(x) for x in times["b"]], batches, 0.05, median)
+    bounds = (exp(middle - around), exp(middle + around))
+    assert median_interval(times["b"], batches) == pytest.approx(bounds)
+    assert (second.low, second.high, second.ms) == pytest.approx((*bounds, median(times["b"])))
+
+
+def test_an_interval_allows_for_neighbours_that_are_alike() -> None:
+    values = [float(at // 8 % 2) for at in range(64)]
+    batches = batches_of(64, None)
+    _, half = estimate(values, batches, 0.05, hodges_lehmann)
+    _, apart = trimmed_interval([float(at // 2 % 2) for at in range(16)], 0.05)
+    assert half == pytest.approx(apart * sqrt(swelling(likeness(values), 4)))
+
+
+@pytest.mark.parametrize(
+    ("rivals", "best"),
+    [
+        (("slower", "slower"), "faster"),
+        (("slower", "tied"), "tied"),
+        (("slower", "unclear"), "unclear"),
+    ],
+)
+def test_what_is_known_of_the_best_is_what_is_known_of_its_rivals(
+    rivals: Sequence[str], best: str
+) -> None:
+    by = {"slower": (1.2, 0.002), "tied": (1.0, 0.001), "unclear": (1.02, 0.05)}
+    times = {"best": [0.9999 * x for x in normal(64, 1, 0.001)]}
+    for at, rival in enumerate(rivals, 2):
+        factor, noise = by[rival]
+        times[f"{rival} {at}"] = [factor * x for x in normal(64, at, noise)]
+    standings = {each.hash: each.verdict for each in judge(times, look=3)}
+    for name, verdict in standings.items():
+        assert verdict == (best if name == "best" else name.split()[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.cache.configs import described
-from backend.model.inductor_kernel import config_of, parse
+from backend.model.inductor_kernel import comparable_config, parse
 
 SOURCE = """
 import triton
@@ -104,7 +104,7 @@ def test_a_signature_of_several_lines_is_the_functions() -> None:
 
 
 def test_configs_are_told_by_constants_warps_and_stages() -> None:
-    hash_, name, text = described(config_of({"XBLOCK": 64, "R0_BLOCK": 8}, 4, 1))
+    hash_, name, text = described(comparable_config({"XBLOCK": 64, "R0_BLOCK": 8}, 4, 1))
     assert name == "R0_BLOCK=8 XBLOCK=64 w4 s1"
     assert text == "R0_BLOCK=8, XBLOCK=64, num_warps=4, num_stages=1"
-    assert described(config_of({"R0_BLOCK": 8, "XBLOCK": 64}, 4, 1))[0] == hash_
+    assert described(comparable_config({"R0_BLOCK": 8, "XBLOCK": 64}, 4, 1))[0] == hash_

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.model.choice import Choice
-from backend.model.ops import OPS, factors, flops, product_of
+from backend.model.ops import OPS, factors, flops, op_row
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 
@@ -35,7 +35,7 @@ def test_the_order_of_operands(
 
 
 def test_ops_that_are_no_product_have_no_arithmetic() -> None:
-    assert product_of("flex_attention") is None and product_of("_int_mm") is OPS["int_mm"]
+    assert op_row("flex_attention") is None and op_row("_int_mm") is OPS["int_mm"]
     assert factors(Problem("mm", ((2, 3),))) is None
     assert flops(Problem("linear_unary", ((2, 3), (4, 3)))) is None
 

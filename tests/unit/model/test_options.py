@@ -7,7 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from backend.model.choice import Choice
-from backend.model.options import Options, of_hash, of_text, of_values, options, text_of
+from backend.model.options import (
+    Options,
+    options,
+    options_of_hash,
+    options_of_text,
+    options_of_values,
+    text_of_options,
+)
 from backend.model.tuning import Tuning
 from rocm_tui.jobs.tune import problem_of
 
@@ -29,14 +36,14 @@ GIVEN: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("op", GIVEN)
 def test_text_tells_all_of_it(op: str) -> None:
-    given = of_values(op, GIVEN[op])
+    given = options_of_values(op, GIVEN[op])
     assert dict(given).keys() == GIVEN[op].keys()
-    assert of_text(text_of(given)) == given
+    assert options_of_text(text_of_options(given)) == given
 
 
 def test_whole_numbers_stay_whole() -> None:
     """The hash of a choice has them as they were given."""
-    [(_, numbers)] = of_values("linear_unary", {"scalars": [-0.5, 1]})
+    [(_, numbers)] = options_of_values("linear_unary", {"scalars": [-0.5, 1]})
     assert [type(number) for number in numbers] == [float, int]
 
 
@@ -69,18 +76,18 @@ def test_whole_numbers_stay_whole() -> None:
     ],
 )
 def test_atens_hash_tells_it(op: str, hash: str, wanted: dict[str, tuple[object, ...]]) -> None:
-    assert dict(of_hash(op, hash)) == wanted
+    assert dict(options_of_hash(op, hash)) == wanted
 
 
 def test_what_is_no_number_is_left_out() -> None:
     size = SimpleNamespace()
-    assert of_values("scaled_mm", {"out_dtype": "a;b", "use_fast_accum": size}) == ()
+    assert options_of_values("scaled_mm", {"out_dtype": "a;b", "use_fast_accum": size}) == ()
 
 
 @pytest.mark.parametrize("text", ["attr=x y", "attr", "=1", "pickle=1", "stride=1x", "groups=1;2"])
 def test_foreign_text_tells_nothing(text: str) -> None:
     known: Options = options({})
-    assert of_text(text) == known
+    assert options_of_text(text) == known
 
 
 def test_a_problem_is_given_what_the_hash_of_atens_choice_tells() -> None:
@@ -95,6 +102,6 @@ def test_a_problem_is_given_what_the_hash_of_atens_choice_tells() -> None:
         dtypes = ("torch.float16",) * 2
         return problem_of(Tuning("convolution", shapes, strides, dtypes, choices=choices)).options
 
-    assert told(two, other) == of_hash("convolution", two.hash or "") != ()
+    assert told(two, other) == options_of_hash("convolution", two.hash or "") != ()
     assert told(one, other) not in ((), told(two, other))
     assert told(one, two) == (), "which of them it was is not known"

@@ -19,6 +19,7 @@ from backend.model.origin import (
 )
 from backend.model.tuning import Tuning
 from rocm_tui.actions.tune import offers_ours
+from tests.support.subgraphs import decompose_k
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,15 @@ def test_templates_of_ours(hash: str | None, template: str) -> None:
 def test_ours_in_triton_are_no_triton_templates_of_torch() -> None:
     assert kind_of("rocm_triton-c1") == "rocm" and kind_of("triton_mm-c1") == "triton"
     assert provider(Choice(hash="rocm_triton-c1")) == "rocm"
+
+
+@pytest.mark.parametrize("kind", ["cutedsl", "flydsl", "nv_universal_gemm"])
+def test_a_template_of_a_gpu_library_is_no_library_call(kind: str) -> None:
+    assert kind_of(f"{kind}_mm-c1") == provider(Choice(name=f"{kind}_mm_1")) == kind
+
+
+def test_the_hash_of_any_subgraph_is_no_library_call() -> None:
+    assert kind_of(decompose_k(2).replace("decompose_k_mm", "my_op_autotuned")) == "subgraph"
 
 
 def test_tuning_again_offers_our_kernels_where_only_those_in_triton_were_offered() -> None:

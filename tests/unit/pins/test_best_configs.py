@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from backend.cache.best_config import read, source_of
+from backend.cache.best_config import KernelFiles, kernel_source_of, read
 from backend.cache.configs import described
 from backend.disk.layout import Layout
 from backend.errors import PinRefused, UnsafePath
 from backend.model.choice import parse_config
-from backend.model.inductor_kernel import config_of, parse
+from backend.model.inductor_kernel import comparable_config, parse
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.sharing.plan import steps_of
@@ -25,7 +25,7 @@ from tests.support import inductor_kernels as lab
 
 def config(block: int, warps: int = 4) -> tuple[str, dict[str, str]]:
     """Hash and members, as a session tells them."""
-    hash, _, text = described(config_of({"XBLOCK": block}, warps, 1))
+    hash, _, text = described(comparable_config({"XBLOCK": block}, warps, 1))
     return hash, parse_config(text)
 
 
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> PinStore:
 
 
 def key_of(path: Path) -> TuningKey:
-    kernel = source_of(path, read(path)).kernel
+    kernel = kernel_source_of(path, read(path)).kernel
     return TuningKey(kernel.op, kernel.inputs, "")
 
 
@@ -201,7 +201,7 @@ CODE = "1) or __import__('os').system('true') or (1"
 
 
 def with_value(value: object, name: str = "XBLOCK") -> tuple[str, dict[str, str]]:
-    hash = described(config_of({name: value}, 4, 1))[0]
+    hash = described(comparable_config({name: value}, 4, 1))[0]
     return hash, {name: str(value), "num_warps": "4", "num_stages": "1"}
 
 
@@ -233,7 +233,7 @@ def test_numbers_and_words_of_triton_are_pinned(store: PinStore, value: object) 
     kernel = lab.put_source(store.layout.root, lab.source())
     file = lab.put_config(kernel.parent, lab.best_config(kpack=value))
     key = key_of(file)
-    hash = described(config_of({"XBLOCK": 512, "kpack": value}, 4, 1))[0]
+    hash = described(comparable_config({"XBLOCK": 512, "kpack": value}, 4, 1))[0]
     members = {
         "XBLOCK": "512",
         "kpack": json.dumps(value) if value is None or value is True else str(value),
@@ -265,3 +265,17 @@ def test_unpin_puts_no_code_back(store: PinStore) -> None:
     held = file.read_bytes()
     PinStore(store.layout).unpin(key)
     assert file.read_bytes() == held
+
+
+def test_what_is_changed_and_restored_is_counted(store: PinStore) -> None:
+    kernel = lab.put_source(store.layout.root, lab.source())
+    files = [lab.put_config(kernel.parent, lab.best_config(), str(n) * 64) for n in range(2)]
+    key, (hash, members) = key_of(files[0]), config(512)
+    plan = store.plan(None, key, hash, members)
+    assert (plan.numbers, plan.waits, plan.precisions) == (2, False, ())
+    assert store.pin(None, key, hash, config=members).numbers == 2
+    assert store.plan(None, key, hash, members).numbers == 0
+    files[0].write_text(json.dumps(lab.best_config(128)))
+    assert store.unpin(key).numbers == 1
+    files[1].write_bytes(b"\xff")
+    assert [path for path, _ in KernelFiles(store.layout.root).of(key.op, key.inputs)] == files[:1]

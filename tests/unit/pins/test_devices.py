@@ -13,7 +13,7 @@ from backend.cache.autotune import is_raised
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.file import read_pin_file
-from backend.pins.holders import pinned_choices
+from backend.pins.holders import PinHolders, pinned_choices
 from backend.pins.state import DeviceStatus, device_ranges
 from backend.pins.store import PinStore
 from tests.support.device_modules import compiled_on, write_choice
@@ -102,6 +102,8 @@ def test_a_pin_of_an_older_version_gets_the_other_devices(tmp_path: Path) -> Non
     assert status.state == "active"
     (record,) = read_pin_file(store.layout.pins).pins
     assert record.variants["1"] == hashes[1][1]
+    holder = PinHolders(store.layout).of(KEY.op)
+    assert holder.learned(record, holder.numbers(record) or {}) is record
     for fast, slow in hashes.values():
         assert wins(store.layout, [fast, slow, ATEN]) == slow
 

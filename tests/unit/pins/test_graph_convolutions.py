@@ -125,7 +125,7 @@ def test_a_bias_that_is_added_elsewhere_is_no_convolution() -> None:
 
 
 def test_our_choices_of_one_key_are_told_apart_too() -> None:
-    given = {s: options.of_hash("convolution", aten(s)) for s in (1, 2)}
+    given = {s: options.options_of_hash("convolution", aten(s)) for s in (1, 2)}
     own = [OwnChoice("convolution", KEY, f"rocm_conv-{s}", given[s]) for s in (1, 2)]
     calls = "".join(f"        # {choice.text()}\n" for choice in own)
     text = graph("", calls, node("convolution", "x1", "w1", 1) + node("c", "x1", "w2", 2))
@@ -143,7 +143,7 @@ _NUMBERS = st.lists(st.integers(0, 999), min_size=1, max_size=3)
 @given(st.dictionaries(st.sampled_from(options.CONVOLUTION), _NUMBERS))
 def test_options_come_back(values: dict[str, list[int]]) -> None:
     given = options.options(values)
-    assert options.of_text(options.text_of(given)) == given
+    assert options.options_of_text(options.text_of_options(given)) == given
 
 
 def test_options_by_place_by_name_and_in_a_hash_are_the_same() -> None:
@@ -151,10 +151,16 @@ def test_options_by_place_by_name_and_in_a_hash_are_the_same() -> None:
     named = ["x", "w", "stride=(2, 2)", "padding=(1, 1)", "dilation=(1, 1)", "transposed=False"]
     named += ["output_padding=(0, 0)", "groups=1", "bias=None"]
     assert options.convolution_of_arguments(placed) == options.convolution_of_arguments(named)
-    assert options.convolution_of_arguments(named) == options.of_hash("convolution", aten(2))
-    assert options.agree((("stride", (2,)),), options.of_hash("convolution", aten(2)))
-    assert not options.agree((("stride", (1,)),), options.of_hash("convolution", aten(2)))
-    assert options.of_hash("convolution", "triton_convolution2d-c1") == ()
+    assert options.convolution_of_arguments(named) == options.options_of_hash(
+        "convolution", aten(2)
+    )
+    assert options.options_agree(
+        (("stride", (2,)),), options.options_of_hash("convolution", aten(2))
+    )
+    assert not options.options_agree(
+        (("stride", (1,)),), options.options_of_hash("convolution", aten(2))
+    )
+    assert options.options_of_hash("convolution", "triton_convolution2d-c1") == ()
 
 
 @pytest.mark.parametrize(("points", "serves"), [(1, True), (3, False)])
@@ -170,3 +176,5 @@ def test_a_convolution_of_one_point_serves_the_product_that_it_becomes(
     ]
     call = GraphCall("convolution", (image, weight))
     assert node_serves(call, specs, form_of("mm"), False) is serves
+    scalar = GraphTensor((), (), half, gpu)
+    assert not node_serves(GraphCall("convolution", (scalar, weight)), specs, form_of("mm"), False)

@@ -6,15 +6,30 @@ import json
 import os
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.inductor_kernel import parse
 from backend.model.problem import TuningKey
 from backend.pins.graphs import index as graph_folders
-from backend.pins.graphs.index import FolderMemory, GraphIndex, entries_below, upper_folders
+from backend.pins.graphs.index import (
+    FolderMemory,
+    GraphIndex,
+    entries_below,
+    is_readable,
+    kernels_in,
+    move_aside,
+    packages_below,
+    read_entry,
+    restore,
+    upper_folders,
+)
+from backend.pins.graphs.match import WantedChoice
 from backend.pins.store import PinStore
+from tests.support import inductor_kernels as lab
 from tests.support.graph_lab import GRAPH, KEY, TRITON, form
 
 
@@ -135,3 +150,90 @@ def test_the_same_graph_again_is_known_although_it_looks_new(tmp_path: Path) -> 
     assert [entry.relative for entry in entries_below(tmp_path)] == ["fxgraph/ab/fabc/two"]
     store.unpin(TuningKey("mm", KEY, "highest"))
     assert old.read_text() == text
+
+
+def test_a_package_is_read_with_the_kernels_beside_it(tmp_path: Path) -> None:
+    folder = "c" * 52
+    put(tmp_path, f"{folder}/m.wrapper.cpp", "wrapper")
+    for name in ("b.kernel.cpp", "a.kernel.cpp", "other.cpp", "a.kernel.o"):
+        put(tmp_path, f"{folder}/{name}", f" {name}")
+    (entry,) = packages_below(tmp_path)
+    assert read_entry(entry) == b"wrapper a.kernel.cpp b.kernel.cpp"
+
+
+def test_verdicts_on_entries_of_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read may hold anything; what is gone holds nothing."""
+    put(tmp_path, "aotautograd/key/names another", "no code: mm 512, 256")
+    put(tmp_path, "fxgraph/ab/key/a", form(TRITON + GRAPH))
+    put(tmp_path, "fxgraph/ab/key/b", "something else")
+    put(tmp_path, "fxgraph/ab/key/c", "mm 512, 256 in an unknown form")
+    index = GraphIndex(Layout(tmp_path))
+    wanted = WantedChoice("mm", KEY, "mm-c1", ("mm-c1", "triton_mm-c2"))
+    entries = index.live()
+    assert [entry.relative[-1] for entry in entries] == ["a", "b", "c", "r"]
+    verdicts = ["other", "absent", "unclear", "absent"]
+    assert index.verdicts(entries, wanted) == verdicts
+    assert index.verdicts(entries, replace(wanted, hash="triton_mm-c2"))[0] == "same"
+    assert index.verdicts(entries, replace(wanted, device=7)) == verdicts
+    kernel = replace(wanted, op="pointwise")
+    assert GraphIndex(Layout(tmp_path)).verdicts(entries, kernel) == ["absent"] * 4
+    for entry in entries:
+        entry.path.unlink()
+    assert index.verdicts(entries, wanted) == verdicts, "each is read once"
+    again = GraphIndex(Layout(tmp_path))
+    assert again.verdicts(entries, wanted) == ["absent"] * 4
+    for entry in entries:
+        entry.path.mkdir()
+    again = GraphIndex(Layout(tmp_path))
+    assert again.verdicts(entries, wanted) == again.verdicts(entries, kernel) == ["unclear"] * 4
+    assert not is_readable(replace(entries[0], size=(256 << 20) + 1))
+    assert is_readable(replace(entries[0], size=256 << 20))
+
+
+def test_a_graph_that_is_moved_keeps_the_age_of_its_oldest_copy(tmp_path: Path) -> None:
+    layout, aside = Layout(tmp_path), tmp_path / "rocm_tui" / "evicted" / "0"
+    path = put(tmp_path, "fxgraph/ab/key/a")
+    os.utime(path, (1000, 1000))
+    index = GraphIndex(layout)
+    assert move_aside(layout, index.live(), aside) == 1
+    moved = aside / "fxgraph/ab/key/a"
+    assert moved.stat().st_mtime == 1000 and not path.parent.exists()
+    put(tmp_path, "fxgraph/ab/key/a")
+    put(tmp_path, "fxgraph/ab/key/b")
+    entries = GraphIndex(layout).live()
+    entries[1].path.unlink()
+    assert move_aside(layout, entries, aside) == 1, "one is gone"
+    assert moved.stat().st_mtime == 1000
+    assert restore(layout, index.evicted(aside)) == 1
+    assert path.stat().st_mtime == 1000 and not moved.parent.exists()
+    os.utime(put(tmp_path, "rocm_tui/evicted/0/fxgraph/ab/key/a"), (2000, 2000))
+    assert move_aside(layout, GraphIndex(layout).live(), aside) == 1
+    assert moved.stat().st_mtime == 1000, "the copy there was younger"
+
+
+def test_packages_are_regular_files_in_folders_named_by_a_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"c{letter * 51}" for letter in "ba"]
+    for name in (*names, "c" * 51, "x" + "a" * 51):
+        put(tmp_path, f"{name}/m.wrapper.cpp")
+        put(tmp_path, f"{name}/m.kernel.cpp")
+    (tmp_path / names[0] / "link.wrapper.cpp").symlink_to("m.wrapper.cpp")
+    put(tmp_path, f"{names[0]}/a.wrapper.cpp")
+    found = [entry.relative for entry in packages_below(tmp_path)]
+    assert found == [
+        f"{names[1]}/m.wrapper.cpp", f"{names[0]}/a.wrapper.cpp", f"{names[0]}/m.wrapper.cpp",
+    ]  # fmt: skip
+    monkeypatch.setattr(graph_folders, "MAX_PACKAGES", 1)
+    assert [entry.relative for entry in packages_below(tmp_path)] == found[:1]
+    assert packages_below(tmp_path / "none") == []
+
+
+def test_the_kernels_in_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (lab.source(added=float(n)) for n in range(2))
+    text = "".join(f"x = async_compile.triton('k', '''\n{each}''')\n" for each in (first, second))
+    expected = {(k.op, k.inputs) for each in (first, second) if (k := parse(each))}
+    assert len(expected) == 2 and kernels_in(text.encode()) == expected
+    assert kernels_in(first.encode()) == frozenset(), "it is no kernel of a graph"
+    monkeypatch.setattr(graph_folders, "MAX_KERNELS", 1)
+    assert len(kernels_in(text.encode())) == 1

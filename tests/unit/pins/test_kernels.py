@@ -11,7 +11,7 @@ from backend.cache.configs import hash_of, read
 from backend.cache.variants import ChoiceVariants
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, PinRefused
-from backend.model.inductor_kernel import TRITON, kernel_of, sizes_of
+from backend.model.inductor_kernel import TRITON, kernel_name, sizes_of
 from backend.model.problem import TuningKey
 from backend.pins.holders import TritonConfigs
 from backend.pins.store import PinStore
@@ -58,7 +58,7 @@ def test_stock_triton_takes_the_pinned_config_and_times_nothing(
 
     report = store.pin(pinned.parent.name, key_of(pinned), config_of(pinned, 32))
     assert report.numbers == 2 and report.status and report.status.state == "unproven"
-    assert kernel_of(report.pin.inputs) == "scale_kernel"
+    assert kernel_name(report.pin.inputs) == "scale_kernel"
     for path, data in before.items():
         assert (path.read_bytes() == data) == (path != pinned)
     assert {config.ms for config in read(pinned).configs} == set(autotuned.TIMES.values())
@@ -113,7 +113,7 @@ def test_a_failed_config_cannot_be_pinned(store: PinStore, tmp_path: Path) -> No
     before = path.read_bytes()
     with pytest.raises(PinRefused, match="failed when it was tuned"):
         store.pin(path.parent.name, key_of(path), hash_of(CONFIG))
-    with pytest.raises(PinRefused, match="no config of this kernel"):
+    with pytest.raises(PinRefused, match="not a config of this kernel"):
         store.pin(path.parent.name, key_of(path), "triton_config-0")
     with pytest.raises(PinRefused, match="set TRITON_CACHE_DIR"):
         store.pin("B" * 52, TuningKey(TRITON, "k[1]:BBBBBBBB", ""), hash_of(OTHER))
@@ -166,6 +166,28 @@ def test_a_file_of_another_kind_is_one_clear_line(tmp_path: Path, text: str) -> 
         read(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ms"),
+    [
+        ([1e12, 1e12, 1e12], [2.0, 1.9, 2.1], None),
+        ([1e12, 0.8, 1.0], [2.0, 1.9, 2.1], 1e12 / 2**40),
+        (1e12, 2.0, 1e12 / 2**40),
+        (1e12, 1e12, None),
+        ([1e12, 0.8, 1.0], [1e12, 1e12, 1e12], None),
+    ],
+)
+def test_a_number_beyond_kernels_counts_only_where_a_pin_raised_it(
+    tmp_path: Path, first: object, second: object, ms: float | None
+) -> None:
+    """A pin raises the first number of the rivals, and leaves their percentiles."""
+    path = written(tmp_path, {"key": [1], "configs_timings": [[CONFIG, first], [OTHER, second]]})
+    if ms is None:
+        with pytest.raises(CacheUnreadable, match="a time that no kernel takes"):
+            read(path)
+    else:
+        assert read(path).configs[0].ms == ms
 
 
 def test_what_a_file_says_is_one_printable_line(tmp_path: Path) -> None:

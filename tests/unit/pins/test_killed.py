@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from backend.cache.configs import described
 from backend.disk import exchange
 from backend.disk.layout import Layout
 from backend.model.choice import parse_config
-from backend.model.inductor_kernel import TRITON, config_of
+from backend.model.inductor_kernel import TRITON, comparable_config
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
+from rocm_tui.cli import main
 from tests.support import inductor_kernels as lab
 
 Act = Callable[[], object]
@@ -65,9 +67,9 @@ def best_configs(top: Path) -> tuple[Path, Act, Act]:
     same = lab.put_source(root, lab.source("triton_poi_fused_add_7"))
     path = lab.put_config(kernel.parent, lab.best_config())
     lab.put_config(same.parent, json.dumps(lab.best_config(), indent=1))
-    found = best_config.source_of(path, best_config.read(path)).kernel
+    found = best_config.kernel_source_of(path, best_config.read(path)).kernel
     key = TuningKey(found.op, found.inputs, "")
-    hash, _, text = described(config_of({"XBLOCK": 512}, 8, 1))
+    hash, _, text = described(comparable_config({"XBLOCK": 512}, 8, 1))
     layout, members = Layout(root), parse_config(text)
     return (
         root,
@@ -129,3 +131,30 @@ def test_after_a_kill_unpinning_gives_back_each_byte_and_leaves_no_file(
         store.unpin_all()
         assert _files(top, root) == before, at
     raise AssertionError("it ended never")
+
+
+def test_unpin_again_finishes_an_unpin_that_was_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = TuningKey("mm", "[('cpu', 'torch.float32', 8, 8, 8, 1, 0)]", "highest")
+    document = {"cache": {key.op: {key.inputs: {key.precision: {"fast": 1.0, "slow": 2.0}}}}}
+    unfinished = 0
+    for at in range(1, 60):
+        root = tmp_path / str(at)
+        layout, path = Layout(root), Layout(root).autotune / ("a" * 64)
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(document))
+        before = path.read_bytes()
+        store = PinStore(layout)
+        pin = store.pin("a" * 64, key, "slow").pin
+        where = ["--cache-dir", str(root)]
+        if not killed(partial(store.unpin, key), at):
+            break
+        if store.unfinished():
+            unfinished += 1
+            main(["pin", *where])
+            assert "the unpin of slow was interrupted" in capsys.readouterr().err
+        if path.read_bytes() != before or store.unfinished():
+            assert main(["unpin", pin.id, *where]) == 0
+        assert path.read_bytes() == before and not store.unfinished()
+    assert unfinished > 2

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from backend.pins.file import read_pin_file
 from backend.pins.leftovers import leftovers, remove
 from backend.pins.state import GraphSweeper
 from backend.pins.store import PinStore
+from rocm_tui.actions.doctor import leftover_checks
 from rocm_tui.cli.entry import main
 from tests.support.pin_lab import KEY, cache_file, make_layout
 
@@ -36,6 +38,17 @@ def kinds(layout: Layout, days: float = 30) -> dict[str, int]:
     for leftover in found.old:
         counts[leftover.kind] = counts.get(leftover.kind, 0) + 1
     return counts
+
+
+def test_doctor_notes_what_is_old(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    put(layout.sessions / "host-1-2-b.jsonl", 20)
+    assert list(leftover_checks(layout)) == []
+    put(layout.sessions / "host-1-1-a.jsonl", 40)
+    (check,) = leftover_checks(layout)
+    assert (check.name, check.verdict) == ("old files", "note")
+    assert check.value == "1 cut off, or not used for 30 days, 100 B"
+    assert check.advice == "`rocm-tui prune --yes` removes them"
 
 
 def test_only_what_is_old_is_listed_and_removed(tmp_path: Path) -> None:
@@ -158,3 +171,73 @@ def test_pins_that_cannot_be_read_keep_everything(
 @pytest.mark.parametrize("days", ["-1", "nan", "inf"])
 def test_days_are_a_number(tmp_path: Path, days: str) -> None:
     assert main(["prune", "--older-than", days, "--cache-dir", str(tmp_path)]) == 2
+
+
+def test_nothing_is_listed_in_a_folder_that_is_not_ours_alone(tmp_path: Path) -> None:
+    layout, elsewhere = make_layout(tmp_path / "cache"), Layout(tmp_path / "elsewhere")
+    put(elsewhere.sessions / "host-1-1-a.jsonl", 40)
+    layout.home.symlink_to(elsewhere.home)
+    with pytest.raises(UnsafePath):
+        leftovers(layout, time.time())
+
+
+def test_sizes_and_ages_are_those_of_all_files_of_a_group(tmp_path: Path) -> None:
+    layout, now = make_layout(tmp_path), time.time()
+    put(layout.graphs / "abc1234.py", 50, "x" * 10)
+    put(layout.graphs / "abc1234.improve.json", 40, "x" * 20)
+    put(layout.trials / "a" / "b", 60, "x" * 30)
+    put(layout.trials / "c", 35, "x" * 40)
+    put(layout.ranks / "job" / "choices.json", 70, "x" * 50)
+    (layout.graphs / "empty").mkdir()
+    old = leftovers(layout, now).old
+    days = [round((now - each.used) / DAY) for each in old]
+    assert [(each.kind, each.size) for each in old] == [
+        ("choices of a job's ranks", 50), ("captured graph", 30), ("trial cache", 70),
+    ]  # fmt: skip
+    assert days == [70, 40, 35], "the longest unused first"
+    assert leftovers(layout, now).size == 150
+    assert [path.name for path in old[1].files] == ["abc1234.improve.json", "abc1234.py"]
+
+
+@pytest.mark.parametrize(("age", "is_old"), [(30.001, True), (29.999, False)])
+def test_files_are_old_after_thirty_days(tmp_path: Path, age: float, is_old: bool) -> None:
+    layout, now = make_layout(tmp_path), time.time()
+    put(layout.home / "failed" / "mm.log", age)
+    put(layout.sessions / "host-1-1-a.jsonl", age)
+    assert len(leftovers(layout, now).old) == 2 * is_old
+    for each in leftovers(layout, now, 29.9).old:
+        assert remove(layout, each, now) is is_old
+    assert len(leftovers(layout, now, 29.9).old) == 2 * (not is_old)
+
+
+def test_reading_is_a_use_of_what_programs_read_alone(tmp_path: Path) -> None:
+    layout, now = make_layout(tmp_path), time.time()
+    for path in (
+        layout.home / "code" / "ab" / "abcd.so", layout.triton / "module.py",
+        layout.trials / "a", layout.home / "failed" / "mm.log",
+    ):  # fmt: skip
+        put(path, 40)
+        os.utime(path, (now, now - 40 * DAY))
+    assert kinds(layout) == {"log of a failed worker": 1}
+
+
+def test_where_reads_are_not_recorded_compiled_kernels_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = make_layout(tmp_path)
+    put(layout.home / "code" / "ab" / "abcd.so", 400)
+    put(layout.triton / "module.py", 400)
+    put(layout.home / "failed" / "mm.log", 400)
+    assert not leftovers(layout, time.time()).kept and len(kinds(layout)) == 3
+    unread = SimpleNamespace(f_flag=os.ST_NOATIME)
+    monkeypatch.setattr(os, "statvfs", lambda folder: unread)
+    (line,) = leftovers(layout, time.time()).kept
+    assert line.startswith("compiled kernels: ") and kinds(layout) == {"log of a failed worker": 1}
+
+
+def test_only_what_an_older_version_named_so_is_a_bundle(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    put(layout.home / "another" / "x", 400)
+    put(layout.graphs / "abc.txt", 400)
+    put(layout.home / "tunableop" / "t1" / "results0.csv", 400)
+    assert kinds(layout) == {"folder of TunableOp's tuning": 1}

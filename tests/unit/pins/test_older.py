@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
+from backend.errors import PinRefused
 from backend.model.problem import TuningKey
 from backend.pins.file import read_pin_file
 from backend.pins.store import PinStore
@@ -123,6 +124,32 @@ def test_raised_numbers_outlive_what_is_known_of_their_pin(
     assert main(["pins", "--reconcile", "--cache-dir", str(layout.root)]) == 0
     assert "nothing is pinned" in capsys.readouterr().out
     assert cache_file(layout).read_bytes() == BEFORE
+
+
+def test_a_number_that_no_pin_raised_is_lowered_by_explicit_request_only(layout: Layout) -> None:
+    """1e12 would become 0.9 ms, the fastest of its problem."""
+    store, path = PinStore(layout), cache_file(layout)
+    store.reconcile()
+    document = json.loads(path.read_bytes())
+    document["cache"]["other"] = {"[x]": {"highest": {"slow": 2.0, "odd": 1e12}}}
+    path.write_text(json.dumps(document))
+    store.reconcile()
+    assert json.loads(path.read_bytes()) == document
+    PinStore(layout).reconcile(thorough=True)
+    lowered = json.loads(path.read_bytes())["cache"]["other"]["[x]"]["highest"]
+    assert lowered == {"slow": 2.0, "odd": 1e12 / 2**40}
+
+
+def test_a_problem_with_a_number_that_no_pin_raised_cannot_be_pinned(layout: Layout) -> None:
+    """Its pin would be a record by which the number counts as raised."""
+    path, key = cache_file(layout), TuningKey("other", "[x]", "highest")
+    document = json.loads(path.read_bytes())
+    document["cache"]["other"] = {"[x]": {"highest": {"slow": 2.0, "odd": 1e12}}}
+    path.write_text(json.dumps(document))
+    before = path.read_bytes()
+    with pytest.raises(PinRefused, match="of odd is not the milliseconds"):
+        PinStore(layout).pin(None, key, "slow")
+    assert path.read_bytes() == before
 
 
 def test_pins_one_after_the_other_leave_no_number_behind(layout: Layout) -> None:

@@ -90,3 +90,50 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("Undid: pin mm → mm (")
     assert not PinStore(layout).pins()
     assert main(["undo", *where]) == 1
+
+
+def test_an_unpin_is_undone_although_the_cache_was_cleared(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    store = PinStore(layout)
+    store.pin(None, KEY, "mm-c1")
+    store.unpin(KEY)
+    cache_file(layout).unlink()
+    found = next_undo(layout)
+    assert found is not None and (found.group, found.left) == (None, 0)
+    undo(layout, found)
+    assert [(pin.hash, pin.system_hash) for pin in store.pins()] == [("mm-c1", "hash")]
+
+
+def test_pins_of_one_problem_in_two_files_are_undone_each_in_its_own(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    (layout.autotune / "second").write_bytes(cache_file(layout).read_bytes())
+    store = PinStore(layout)
+    store.pin("hash", KEY, "mm-c1")
+    store.pin("second", KEY, "Cpp-c2")
+    store.pin("second", KEY, "mm-c1")
+
+    def step() -> dict[str, str]:
+        found = next_undo(layout)
+        assert found is not None
+        undo(layout, found)
+        return {pin.system_hash: pin.hash for pin in store.pins()}
+
+    assert step() == {"hash": "mm-c1", "second": "Cpp-c2"}
+    store.pin("hash", KEY, "Cpp-c2")
+    assert step() == {"hash": "mm-c1", "second": "Cpp-c2"}
+    assert step() == {"hash": "mm-c1"}
+    store.unpin(KEY, "hash")
+    assert step() == {"hash": "mm-c1"}
+    assert step() == {} and next_undo(layout) is None
+
+
+def test_notes_and_proofs_are_no_steps(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    store = PinStore(layout)
+    pin = store.pin(None, KEY, "mm-c1").pin
+    store.keep_proof(pin, ok=True, by="verify")
+    store.annotate(KEY, "hash", "a note")
+    found = next_undo(layout)
+    assert found is not None and found.entry.what == "pin"
+    store.unpin(KEY, who="you@box")
+    assert next_undo(layout, "me@box") is None

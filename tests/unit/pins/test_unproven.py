@@ -80,7 +80,7 @@ def test_a_graph_of_flex_attention_is_moved_and_one_with_the_choice_stays(layout
     assert pin(layout, FLEX_B.called).state == "active"
     assert right.exists() and not stale.exists()
     PinStore(layout).unpin(KEY)
-    assert stale.read_bytes() == FLEX_A.data
+    assert stale.read_bytes() == FLEX_A.data and right.exists()
 
 
 def test_a_graph_copied_here_after_the_pin_is_found_by_its_text(layout: Layout) -> None:
@@ -90,6 +90,7 @@ def test_a_graph_copied_here_after_the_pin_is_found_by_its_text(layout: Layout) 
     assert now(layout).state == "drifted"
     (status,) = PinStore(layout).reconcile()
     assert status.state == "active" and not late.exists()
+    assert status.pin.drifts == 1 and "another choice had appeared" in status.detail
 
 
 def test_the_age_of_a_graph_that_does_not_tell_its_kernel_proves_nothing(layout: Layout) -> None:

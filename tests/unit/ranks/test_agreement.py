@@ -17,11 +17,11 @@ from backend.ranks.job import (
     GRACE,
     SILENCE,
     Board,
+    BoardUnavailable,
     Decision,
     FolderBoard,
     FoundDecision,
-    Meeting,
-    NoBoard,
+    MeetingFolder,
     Rank,
     RankAgreement,
     WaitTimedOut,
@@ -90,8 +90,8 @@ def choose(turns: RankAgreement, hash: str, problem: str = PROBLEM) -> Decision:
 
 
 @pytest.fixture
-def meeting(tmp_path: Path) -> Meeting:
-    return Meeting(tmp_path, tmp_path / "job")
+def meeting(tmp_path: Path) -> MeetingFolder:
+    return MeetingFolder(tmp_path, tmp_path / "job")
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def server() -> Any:
 @pytest.fixture(params=["folder", "store"])
 def job(request: pytest.FixtureRequest) -> Job:
     if request.param == "folder":
-        meeting: Meeting = request.getfixturevalue("meeting")
+        meeting: MeetingFolder = request.getfixturevalue("meeting")
         return Job(lambda: FolderBoard(meeting))
     port, name = request.getfixturevalue("server").port, secrets.token_hex(4)
     from backend.inductor.hooks.agreement import StoreBoard
@@ -251,7 +251,7 @@ def test_a_rank_that_was_started_again_is_known_by_its_new_process(job: Job) -> 
 def test_a_damaged_note_is_no_decision(job: Job, note: bytes) -> None:
     turns = job.rank(0)
     turns.board.put(PROBLEM, note)
-    with pytest.raises(NoBoard, match="damaged"):
+    with pytest.raises(BoardUnavailable, match="damaged"):
         turns.ask(PROBLEM)
 
 
@@ -278,22 +278,22 @@ def test_of_many_that_put_a_note_at_once_one_is_the_first(job: Job) -> None:
 
 
 @pytest.fixture
-def closed(meeting: Meeting) -> Iterator[Meeting]:
+def closed(meeting: MeetingFolder) -> Iterator[MeetingFolder]:
     FolderBoard(meeting)
     meeting.path.chmod(0o777)  # others may write there
     yield meeting
     meeting.path.chmod(0o700)
 
 
-def test_a_folder_that_others_can_write_is_refused(closed: Meeting) -> None:
-    with pytest.raises(NoBoard, match="every user can write there"):
+def test_a_folder_that_others_can_write_is_refused(closed: MeetingFolder) -> None:
+    with pytest.raises(BoardUnavailable, match="every user can write there"):
         FolderBoard(closed)
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NoBoard, match="file"):
-        FolderBoard(Meeting(tmp_path / "file", tmp_path / "file" / "job"))
+    with pytest.raises(BoardUnavailable, match="file"):
+        FolderBoard(MeetingFolder(tmp_path / "file", tmp_path / "file" / "job"))
 
 
 class Counted:

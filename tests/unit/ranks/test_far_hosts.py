@@ -24,7 +24,7 @@ import json, os, socket, sys, time
 from pathlib import Path
 from backend.processes.tree import identity
 from backend.ranks.job import FolderBoard
-from backend.ranks.job import Meeting
+from backend.ranks.job import MeetingFolder
 from backend.ranks.job import Decision, Rank
 from backend.ranks.job import WonClaim, RankAgreement
 
@@ -42,7 +42,7 @@ def rest(seconds):  # the test reads how often this rank has looked at the board
     time.sleep(0.01)
 
 me = Rank(number, socket.gethostname(), identity(os.getpid()), "cpu")
-board = FolderBoard(Meeting(folder, folder))
+board = FolderBoard(MeetingFolder(folder, folder))
 turns = RankAgreement(board, me, 100.0, now, rest, size=4, silence={SILENCE})
 turns.register()
 answer = turns.ask("product")

@@ -11,7 +11,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.ranks import job
-from backend.ranks.job import AGREE, FOLDER, JobMember, Meeting
+from backend.ranks.job import AGREE, FOLDER, JobMember, MeetingFolder
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_the_limit(text: str, seconds: float) -> None:
 def test_whether_all_ranks_are_here(env: dict[str, str], here: bool) -> None:
     assert job.one_host(4, env) is here
     found = job.meeting(4, Layout(Path("/cache")), env)
-    assert isinstance(found, Meeting) is here
+    assert isinstance(found, MeetingFolder) is here
     if not here:
         assert found == ""  # the store of the job is left
 
 
 def test_a_folder_that_is_named_is_for_all_hosts(tmp_path: Path) -> None:
     found = job.meeting(4, Layout(Path("/cache")), {FOLDER: str(tmp_path)})
-    assert found == Meeting(tmp_path, tmp_path)
+    assert found == MeetingFolder(tmp_path, tmp_path)
 
 
 ASK = "from backend.ranks import job; print(job.launcher())"

@@ -7,31 +7,43 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Literal
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backend.model.choice import MeasuredChoice, Measurement, Verdict
-from backend.model.graph import Graph, GraphTimes, TuningUse
-from backend.model.tuning import Tuning
+from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict, sort_choices
+from backend.model.graph import Graph, GraphTimes, Swap, Trial, TrialArm, TuningUse
+from backend.model.tuning import Pin, Tuning
+from backend.pins.state import PinStatus
 from rocm_tui.compare.comparison import compare, whole
 from rocm_tui.compare.types import TuningSet
 from rocm_tui.ingest.records import GraphSeen, MeasurementSeen, Record, Seen
 from rocm_tui.json_output import builtins_of
+from rocm_tui.render import agree as agreed
 from rocm_tui.render import compare as compared
+from rocm_tui.render import graphs, improve
 from rocm_tui.render import report as reported
-from rocm_tui.render.detail import row_verdict, show_text
+from rocm_tui.render.detail import device_lines, row_verdict, show_text
 from rocm_tui.render.history import HistoryJson, history_text
+from rocm_tui.render.jobs import outcome
+from rocm_tui.render.pins import pin_effect, pin_warning
 from rocm_tui.render.shares import share_line
+from rocm_tui.render.side_by_side import facts
+from rocm_tui.render.table import text_table
 from rocm_tui.render.tuning_json import TuningJson
 from rocm_tui.render.tunings import cells, tunings_text
+from rocm_tui.report.agreement import Chooser, Selection, agreement, propose
 from rocm_tui.report.job import report
+from rocm_tui.search.steps import Gain, finished, search_status
+from rocm_tui.search.types import GraphGain, GraphProof
 from rocm_tui.session.history import history
 from rocm_tui.session.model import Model, Row
 from tests.support.compare_lab import inputs, log, tuning
+from tests.support.search_lab import Bench, additive, advance, search_of
 
 State = Literal["none", "unclear", "tied", "faster", "slower", "failed", "one choice", "clipped"]
 STATES: tuple[State, ...] = (
@@ -137,14 +149,31 @@ def model_of(problems: list[Problem], graph_ms: float) -> Model:
 
 HEDGED = re.compile(
     r"unclear whether [^.;\n·]*|unclear which is faster|not known to be faster[^.;\n]*"
-    r"|slower than ATen by single times, not measured"
+    r"|slower than [^.;\n]* by single times, not measured"
+    r"|(?m:^fastest +(\S+$|[^\n]*(not measured|unclear whether [^\n]*|tied with [^\n]*)))"
+    r"|best of them ~|the best two are|Nothing was measured"
+    r"|(?m:^.* by single (numbers|times)$)"
+    r"|(?m:^\d+ in both: .*$)|(?m:^single timings are tied up to .*$)"
+    r"|some [^;]* (faster|slower) when tried, not confirmed"
+    r"|made the graph faster when tried, (and|but) [^\n]*"
 )
-CERTAIN = re.compile(r"\b(faster|slower|fastest|wins|beaten|really|nothing|right|no faster)\b")
+"""Words of certainty that say themselves how little is known."""
+CERTAIN = re.compile(
+    r"(?<![~\w])(faster|slower|fastest|best|wins?|won|beaten|really|nothing|right|no gain)\b"
+)
+TIE = re.compile(r"\b(tie|tied|ties)\b")
+HEADING = re.compile(r"(?m)^ *(id|#|at|choice|device|arm|run|rank|graph) .*$")
 NO_NUMBER = re.compile(r"\b(inf|nan|infinity)\b", re.IGNORECASE)
 
 
 def no_certainty(text: str) -> None:
-    assert not CERTAIN.search(HEDGED.sub("", text)), text
+    left = HEDGED.sub("", HEADING.sub("", text))
+    assert not CERTAIN.search(left), (CERTAIN.search(left), text)
+
+
+def no_tie(text: str) -> None:
+    left = HEDGED.sub("", HEADING.sub("", text))
+    assert not TIE.search(left), text
 
 
 def decided(row: Row) -> bool:
@@ -181,6 +210,203 @@ def test_a_row_is_certain_only_of_what_was_decided(
             assert not re.search(r"\d\.\d\d+ µs", shown["time"]) or row.tuning.session, shown
         if shown["share"] not in ("", "–"):
             assert shown["share"].startswith("~"), "no profiler saw it"
+
+
+OPEN: tuple[State, ...] = ("none", "unclear", "one choice", "failed", "clipped")
+"""States in which nothing was measured to be faster, slower or as fast."""
+UNDECIDED = st.lists(
+    PROBLEMS.map(lambda one: replace(one, state=OPEN[one.calls % len(OPEN)])),
+    min_size=1,
+    max_size=3,
+)
+
+
+def prose(model: Model) -> Iterable[str]:
+    """What is printed of the rows of a session, one by one, by every renderer that has them."""
+    yield tunings_text(model.listed())
+    for row in model.rows():
+        yield show_text(row)
+        yield history_text(history(model, row))
+        yield outcome(row.tuning)
+        for choice in row.tuning.choices:
+            yield from pin_effect(row, choice)
+            yield pin_warning(row.tuning, choice) or ""
+            yield show_text(row, choice)
+        if len(choices := row.tuning.choices) > 1:
+            pin = Pin("bmm", "x", "highest", choices[1].hash or "", "", "s", {})
+            pinned = replace(row, pin=PinStatus(pin, "active", ""))
+            yield "".join(text for text, _ in row_verdict(pinned))
+            yield show_text(pinned)
+            lines = facts(row.tuning, choices, {})
+            yield "\n".join(" ".join(fact.texts) for fact in lines)
+    for row in model.listed():
+        yield "\n".join("".join(text for text, _ in line) for line in device_lines(row))
+        for choice in row.tuning.choices if row.devices else ():
+            yield from pin_effect(row, choice)
+
+
+@given(UNDECIDED)
+def test_no_renderer_knows_what_was_not_decided(problems: list[Problem]) -> None:
+    for text in prose(model_of(problems, 1.0)):
+        no_certainty(text)
+        assert not NO_NUMBER.search(text), text
+
+
+@given(UNDECIDED)
+def test_the_history_of_what_was_not_decided_says_so(problems: list[Problem]) -> None:
+    model = model_of(problems, 1.0)
+    for row in model.rows():
+        events = history(model, row).events
+        assert all(e.standing in (None, "tied", "unclear", "ahead") for e in events), events
+        lines = history_text(history(model, row)).splitlines()
+        for line in (line for line in lines if re.search(r"\d  measured  ", line)):
+            assert re.search(r"\bunclear\b", line), line
+
+
+UNMEASURED = UNDECIDED.map(
+    lambda some: [replace(p, state="none") if p.state == "unclear" else p for p in some]
+)
+
+
+@given(UNMEASURED, UNMEASURED)
+def test_a_comparison_by_single_times_says_so(one: list[Problem], two: list[Problem]) -> None:
+    found = compare(*(whole("", model_of(problems, 1.0)) for problems in (one, two)))
+    for line in compared.summary(found):
+        assert not re.search(r"\b(lost|gained|slower|faster)\b", line) or re.search(
+            r"\bsingle\b|^\d+ in both|unclear", line
+        ), line
+
+
+@given(UNDECIDED, st.sampled_from([1.03, 1.3]))
+def test_what_is_apart_by_single_times_is_no_tie(problems: list[Problem], gap: float) -> None:
+    """A timer that is too coarse for a gap of 3 % leaves unclear which is faster."""
+    apart = [
+        replace(each, aten=round(each.triton * gap + 1e-4, 4), beside=False) for each in problems
+    ]
+    for text in prose(model_of(apart, 1.0)):
+        no_tie(text)
+
+
+@pytest.mark.parametrize(("state", "single"), [("faster", 0.5), ("slower", 0.5), ("faster", 0.999)])
+def test_what_was_not_measured_may_be_as_fast(state: State, single: float) -> None:
+    """A choice beside the measured ones is ahead of these, or tied with them, by single times."""
+    model = model_of([Problem(state, 1.2, 1.0, 0, False, 1, False)], 1.0)
+    (row,) = model.rows()
+    beside = Choice(name="triton_b", hash="triton_b-9", ms=single)
+    choices = sort_choices([*row.tuning.choices, beside])
+    best = "triton_a" if state == "faster" else "bmm"
+    pin = Pin("bmm", "x", "highest", f"{best}-0123456789abcdef", best, "s", {})
+    tuning = replace(row.tuning, choices=choices)
+    row = replace(row, tuning=tuning, pin=PinStatus(pin, "active", ""))
+    assert f"{best} is in use, pinned" in show_text(row)
+    for text in (show_text(row), *(text for text, _ in row_verdict(row))):
+        assert "which is right" not in text and "is fastest" not in text, text
+    assert cells(row, 9.0)["lead"][0] == ("tie" if single == 0.999 else "unclear")
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.booleans())
+def test_what_is_made_of_coarse_times_has_two_digits(aten: int, triton: int, beside: bool) -> None:
+    """Each time has two digits, so that of no ratio from 1 up two decimals are known."""
+    problem = Problem("clipped", aten / 1e4, triton / 1e4, 0, False, 1, beside)
+    sides = [model_of([replace(problem, aten=ms)], 1.0) for ms in (problem.aten, 0.0023)]
+    comparison = compare(*(whole(name, model) for name, model in zip("ab", sides, strict=True)))
+    texts = [*prose(sides[0]), compared.text(comparison), compared.markdown(comparison)]
+    for text in texts:
+        assert not re.search(r"[1-9]\d*\.\d\d×", text), text
+        assert not re.search(r"[1-9]\d\.\d %", text.replace("10.0 % (the", "")), text
+
+
+CLIPPED = Problem("clipped", 1.0, 2.0, 4, False, 1, False)
+
+
+@example([CLIPPED], [replace(CLIPPED, aten=2.0, triton=1.0)])
+@given(UNDECIDED, UNDECIDED)
+def test_ranks_that_differ_do_not_know_which_is_right(
+    first: list[Problem], second: list[Problem]
+) -> None:
+    choosers = [Chooser(f"rank {at}", "", at) for at in (0, 1)]
+    selections = [
+        Selection(by, row, row.tuning.choices[0])
+        for by, problems in zip(choosers, (first, second), strict=True)
+        for row in model_of(problems, 1.0).rows()
+    ]
+    seen = agreement(choosers, selections)
+    proposals = [propose(differing) for differing in seen.differing]
+    no_certainty("\n".join([agreed.text(seen, proposals), *agreed.footer(seen)]))
+
+
+VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["faster", "tied", "slower", "unclear"])
+ARM = st.builds(
+    lambda verdict, ratio, end, error: TrialArm(
+        (Swap("bmm", "x", "highest", "triton-aa", "triton_a"),),
+        ms=ratio, ratio=ratio, ratio_low=ratio * 0.9, ratio_high=end, verdict=verdict,
+        error=error, allowed=1e-3,
+    ),
+    VERDICTS, st.floats(0.2, 5.0), st.sampled_from([6.0, inf]), st.sampled_from([0.0, 1.0]),
+)  # fmt: skip
+
+
+@given(st.lists(ARM, min_size=1, max_size=3))
+def test_a_trial_says_of_the_graph_what_its_verdict_says(arms: list[TrialArm]) -> None:
+    base = TrialArm((), ms=1.0, ratio=1.0, verdict="tied")
+    trial = Trial("b3f21aa", 9.0, (base, *arms), rounds=9)
+    line = "".join(text for text, _ in graphs.trial_line(trial) or ())
+    texts = [
+        "\n".join(graphs.sentences(trial)),
+        text_table(graphs.ARMS, graphs.arm_lines(trial)),
+        graphs.short(trial),
+        line,
+    ]
+    for text in texts:
+        assert not NO_NUMBER.search(text), text
+        if {arm.verdict for arm in arms} <= {"tied", "unclear"}:
+            no_certainty(text)
+    for arm in arms:
+        alone = replace(trial, arms=(base, arm))
+        line = "".join(text for text, _ in graphs.trial_line(alone) or ())
+        for text in (graphs.short(alone), line, "\n".join(graphs.sentences(alone))):
+            words = set(CERTAIN.findall(HEDGED.sub("", text))) & {"faster", "slower"}
+            assert words == {arm.verdict} & {"faster", "slower"}, text
+            assert ("differs" in text) == bool(arm.error), text
+
+
+@given(
+    st.integers(0, 10**6), st.sampled_from([0.0, -0.05, 0.05]), st.booleans(), st.integers(0, 60)
+)
+def test_a_search_states_no_gain_that_was_not_confirmed(
+    seed: int, effect: float, broken: bool, steps: int
+) -> None:
+    search = search_of(2, 2)
+    hashes = frozenset(["triton-0a"]) if broken else frozenset()
+    bench = Bench(additive({"triton-1a": effect}), seed=str(seed), noise=0.01, broken=hashes)
+    for _ in range(steps):
+        search = advance(search, bench)
+    ended = improve.no_gain_text(search, 60.0)
+    assert ("nothing" in ended) == (finished(search) or not search.tries)
+    if search_status(search).sure is not None:
+        return
+    texts = [improve.news_text(search, None, 9.0), *improve.summary(search)]
+    for text in texts:
+        no_certainty(text.replace("nothing kept yet", ""))
+
+
+@given(VERDICTS, st.floats(0.2, 5.0))
+def test_a_gain_or_a_proof_is_named_by_its_verdict(verdict: Verdict, ratio: float) -> None:
+    ratio = {"faster": min(ratio, 0.9), "slower": max(ratio, 1.1)}.get(verdict, ratio)
+    shared = GraphGain(
+        ratio=ratio, low=ratio * 0.99, high=ratio * 1.01, verdict=verdict, before=1.0, after=ratio
+    )
+    gain = Gain(**asdict(shared), arm=(), processes=5)
+    proof = GraphProof(**asdict(shared), graph="b3f21aa", pins=(), pairs=5)
+    search = search_of(1, 1)
+    texts = [
+        text_table(improve.GAINS, [(search.graph, gain)]),
+        text_table(improve.PROOFS, [proof]),
+    ]
+    texts += [improve.proof_figure(proof), improve.note_of(search, gain)]
+    for text in texts:
+        words = set(CERTAIN.findall(text)) & {"faster", "slower"}
+        assert words == {verdict} & {"faster", "slower"}, text
 
 
 @given(SESSIONS, TIMES)

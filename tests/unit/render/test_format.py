@@ -62,6 +62,40 @@ def test_counts_have_commas(number: int | None, text: str, narrow: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ms", "other", "factor", "over", "rate"),
+    [
+        (0.0041, 0.01506, "3.7×", "+270 %", "410 G"),  # two digits, as an AUTOTUNE row has them
+        (0.0041, 8.0, "2000×", "2000×", "410 G"),
+        (0.0041, 0.0042, "1.0×", "+2 %", "410 G"),
+        (0.0351, 0.0702, "2.00×", "+100 %", "47.9 G"),
+        (0.0001, 0.0002, "2×", "+100 %", "20 T"),
+        (0.1234, 0.4512, "3.66×", "+266 %", "13.6 G"),
+        (0.00410001, 0.0150512, "3.67×", "+267 %", "410 G"),  # in full, as a cache has them
+        (12.5, 25.1, "2.01×", "+101 %", "134 M"),
+    ],
+)
+def test_what_is_made_of_rounded_times_has_no_more_digits(
+    ms: float, other: float, factor: str, over: str, rate: str
+) -> None:
+    error = fmt.rounding(ms, other)
+    assert fmt.factor(other / ms, error) == factor
+    assert fmt.signed(other / ms - 1, error).lstrip("+") == over.lstrip("+")
+    assert fmt.flops(1.681e-3 / ms, fmt.rounding(ms)) == rate
+
+
+@given(st.integers(1, 99_999), st.integers(1, 99_999))
+def test_no_shown_digit_of_a_ratio_is_within_its_rounding(left: int, right: int) -> None:
+    """Its last digit counts for no less than what the rows cut off, nor is it all cut off."""
+    a, b = left / 1e4, right / 1e4
+    text = fmt.factor(b / a, fmt.rounding(a, b)).removesuffix("×")
+    digits = text.partition(".")[2]
+    unit = 10.0 ** -len(digits) if digits else 10.0 ** (len(text) - len(text.rstrip("0")))
+    error = b / a * (0.5e-4 / a + 0.5e-4 / b)
+    assert unit >= error / 2 or len(text.strip("0.")) <= 1
+    assert abs(float(text) - b / a) <= max(unit, error)
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (0.0, "0.00 G"),
@@ -76,6 +110,74 @@ def test_counts_have_commas(number: int | None, text: str, narrow: str) -> None:
 def test_throughput_has_the_unit_that_fits(value: float, text: str) -> None:
     assert fmt.flops(value) == text
     assert fmt.throughput(value) == (text if text == fmt.NONE else f"{text}FLOP/s")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (3482, "3.4 KiB"),
+        (100 * 1024, "100 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (1 << 30, "1.0 GiB"),
+        (5 << 40, "5120.0 GiB"),
+    ],
+)
+def test_bytes_have_the_unit_that_fits(count: int, text: str) -> None:
+    assert fmt.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "running"),
+    [
+        (0.04, "0.0 s", "0 s"),
+        (9.94, "9.9 s", "10 s"),
+        (10.0, "10 s", "10 s"),
+        (59.4, "59 s", "59 s"),
+        (59.6, "1 min 0 s", "1 min 0 s"),
+        (3599.4, "59 min 59 s", "59 min 59 s"),
+        (3600.0, "1 h 0 min", "1 h 0 min"),
+        (9900.0, "2 h 45 min", "2 h 45 min"),
+    ],
+)
+def test_seconds_are_those_of_a_clock(value: float, text: str, running: str) -> None:
+    assert (fmt.seconds(value), fmt.running(value)) == (text, running)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "signed"),
+    [
+        (0.131, "13.1 %", "+13.1 %"),
+        (-0.004, "-0.4 %", "−0.4 %"),
+        (0.9996, "100.0 %", "+100.0 %"),
+        (1.0, "100 %", "+100 %"),
+        (9.99, "999 %", "+999 %"),
+        (10.0, "11×", "11×"),
+        (float("inf"), fmt.NONE, fmt.NONE),
+        (None, fmt.NONE, fmt.NONE),
+    ],
+)
+def test_percent(value: float | None, text: str, signed: str) -> None:
+    assert (fmt.percent(value), fmt.signed(value)) == (text, signed)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "short"),
+    [
+        ("triton_mm_12", 0, ""),
+        ("triton_mm_12", 1, "…"),
+        ("triton_mm_12", 2, "t…"),
+        ("triton_mm_12", 5, "tr…12"),
+        ("größe größe", 1, "…"),
+        ("BLOCK=64 w4", 7, "B64 w4"),
+        ("BLOCK_M=128 R0_BLOCK=64 w8 s3", 16, "M128 R0=64 w8 s3"),
+        ("BLOCK_M=128 R0_BLOCK=64 w8 s3", 12, "M128 R0=64…"),
+    ],
+)
+def test_names_of_choices_are_cut(text: str, width: int, short: str) -> None:
+    assert fmt.shorten(text, width) == short
 
 
 def test_blanks_are_squeezed_before_text() -> None:
@@ -154,11 +256,9 @@ def test_columns_of_the_table_fit(width: int, want: int) -> None:
 
 
 def test_80_columns_keep_what_matters_and_220_show_all() -> None:
-    wants = {column.key: 13 for column in tuning_cells.COLUMNS} | {"winner": 30, "shape": 30}
+    wants = {column.key: 13 for column in tuning_cells.COLUMNS}
+    wants |= {"op": 11, "winner": 30, "shape": 30}
     narrow = [slot.column.key for slot in fit(tuning_cells.COLUMNS, wants, 78)]
-    assert narrow == ["op", "shape", "layout", "winner", "time", "gain", "pin"]
-    alike = {key: want for key, want in wants.items() if key != "layout"}
-    narrow = [slot.column.key for slot in fit(tuning_cells.COLUMNS, alike, 78)]
     assert narrow == ["op", "shape", "winner", "time", "gain", "lead", "pin"]
     wide = [slot.column.key for slot in fit(tuning_cells.COLUMNS, wants, 220)]
     assert wide == [column.key for column in tuning_cells.COLUMNS]
@@ -240,7 +340,9 @@ def test_only_configuration_that_differs_is_a_column() -> None:
 def test_help_fits_80_columns() -> None:
     from rocm_tui.tui.screens.help import HelpText
 
-    text = HelpText()
+    text = HelpText("Watch", {})
+    text.heading(78)
+    assert text.count() > 50
     lines = ["".join(part for part, _ in text.line(at, 78)) for at in range(text.count())]
     assert [line for line in lines if cell_len(line) > 78] == []
 

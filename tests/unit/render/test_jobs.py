@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.model.tuning import Pin
+from backend.model.choice import NOT_TIMED, Choice
+from backend.model.tuning import Pin, Tuning
 from backend.wire.jobs import Progress, VerifyResult
 from rocm_tui.jobs.queue import Job
-from rocm_tui.render.jobs import left_cell, mark, progress_cell, took, verified_text
+from rocm_tui.render.choices import choices_text
+from rocm_tui.render.jobs import (
+    left_cell,
+    mark,
+    progress_cell,
+    skipped_text,
+    took,
+    verified_text,
+)
+from rocm_tui.session.model import Row
 
 JOB = Job(1, "tune", "mm 8×8", "cpu", None, None, "running", 0.0, started=100.0)
 
@@ -50,3 +60,18 @@ def test_a_pin_that_is_not_offered_is_named_as_a_person_knows_it() -> None:
     )
     unnamed = replace(pin, label=pin.hash)
     assert verified_text(unnamed, VerifyResult(False, reason)) == f"not verified: {reason}"
+
+
+def test_what_a_budget_left_out_is_said_and_is_no_failure() -> None:
+    """Inductor's cache has it as failed, so that it is not taken until it is tuned again."""
+    reason = f"{NOT_TIMED}the budget of 1 s was spent"
+    choices = (Choice("a", "a-1", 1.0), Choice("b", "b-1", failed=True, reason=reason))
+    tuning = Tuning("mm", choices=choices)
+    assert skipped_text(tuning) == (
+        "1 of 2 choices not timed, the budget was spent: the cache has it as failed until the next "
+        "tuning"
+    )
+    assert "not timed  " in choices_text(Row("k", "abc", 1, tuning))
+    broken = replace(tuning, choices=(choices[0], replace(choices[1], reason="it crashed")))
+    assert skipped_text(broken) == ""
+    assert "failed  " in choices_text(Row("k", "abc", 1, broken))

@@ -54,7 +54,7 @@ CLOSE, APART = _tuning(1.0, 1.01), _tuning(1.0, 1.2)
         (_measured(APART, ("c0", 1.0, "faster")), "~20.0 %"),
         (_measured(CLOSE, ("c0", 1.0, "faster"), ("c1", 1.018, "slower")), "1.8 %"),
         (_measured(APART, ("c0", 1.0, "tied"), ("c1", 1.001, "tied")), "tie"),
-        (_measured(APART, ("c1", 1.0, "faster"), ("c0", 1.05, "slower")), "beaten #2"),
+        (_measured(APART, ("c1", 1.0, "faster"), ("c0", 1.05, "slower")), "#2 wins"),
         (_measured(APART, ("c1", 1.0, "unclear"), ("c0", 1.01, "unclear")), "unclear"),
         (_measured(_tuning(1.0, 1.03), ("c0", 1.0, "faster")), "~3.0 %"),
     ],
@@ -104,7 +104,7 @@ def test_what_is_unclear_names_the_option_that_measures_longer(op: str, option: 
     tuning = _measured(APART, ("c0", 1.0, "unclear"), ("c1", 1.01, "unclear"))
     assert tuning.measured is not None
     text = standing(replace(tuning, op=op), tuning.measured)
-    assert f"a larger {option} or a quieter machine may tell" in text
+    assert f"a larger {option} or a quieter machine may decide" in text
 
 
 def test_others_that_were_measured_are_no_tie_where_their_intervals_are_wide() -> None:

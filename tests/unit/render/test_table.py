@@ -15,6 +15,7 @@ from rocm_tui.render.table import (
     markdown_table,
     problem_line,
     text_table,
+    wrapped,
 )
 from rocm_tui.render.tunings import COLUMNS, LIST
 
@@ -42,6 +43,46 @@ def test_the_screen_has_the_short_text_and_a_style() -> None:
     assert cells(NUMBERS, 7) == {"n": ("7", "strong"), "odd": ("!", "warn")}
     assert cells(NUMBERS, 8)["odd"] == ("", "dim")
     assert [slot.width for slot in fit(NUMBERS, {"n": 2, "odd": 1}, 10)] == [2, 3]
+
+
+NAMED = (
+    Column("name", "NAME", 8, 28, whole=True),
+    Column("shape", "SHAPE", 16, 34),
+    Column("layout", "LAYOUT", 6, 6, drop=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "sizes"),
+    [
+        (60, {"name": 24, "shape": 24, "layout": 6}),
+        (50, {"name": 24, "shape": 16, "layout": 6}),
+        (49, {"name": 24, "shape": 23}),  # a name is not cut while another column can leave
+        (42, {"name": 24, "shape": 16}),
+        (40, {"name": 22, "shape": 16}),
+    ],
+)
+def test_a_whole_name_is_cut_last(width: int, sizes: dict[str, int]) -> None:
+    slots = fit(NAMED, {"name": 24, "shape": 24, "layout": 0}, width)
+    assert {slot.column.key: slot.width for slot in slots} == sizes
+
+
+def test_a_column_that_needs_less_leaves_its_cells_to_another() -> None:
+    columns = Column("shape", "SHAPE", 15, 34, good=20), Column("lead", "LEAD", 8, 9, drop=2)
+    sizes = [slot.width for slot in fit(columns, {"shape": 10, "lead": 0}, 20)]
+    assert sizes == [10, 8]
+    assert [slot.width for slot in fit(columns, {"shape": 15, "lead": 0}, 20)] == [15]
+
+
+def test_a_column_keeps_its_good_width_while_another_can_shrink() -> None:
+    columns = Column("shape", "SHAPE", 8, 34, good=20), Column("source", "SOURCE", 8, 18)
+    sizes = [slot.width for slot in fit(columns, {"shape": 25, "source": 18}, 36)]
+    assert sizes == [20, 14]
+
+
+def test_a_name_with_a_hyphen_is_not_cut_there() -> None:
+    assert wrapped("`rocm-tui agree` proposes one", 20) == ["`rocm-tui agree`", "proposes one"]
+    assert wrapped("`rocm-tui agree` and rocm-tui", 22)[1] == "rocm-tui"
 
 
 def test_columns_of_a_part_are_columns_of_the_whole() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backend.inductor.hooks.backends import BackendFacts, absent, missing
+from backend.inductor.hooks.backends import BackendFacts, absent, missing, recommended
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.toolchain.target import amdgpu
@@ -63,9 +63,14 @@ def test_absent_in_one_op_or_for_one_session_only() -> None:
     session = asked("ATEN", "TRITON")
     (found,) = report(part(tuning(1, AB), mm, sessions=[session])).missing
     assert (found.ops, found.everywhere, found.reasons) == (("mm",), False, ())
-    assert "though there is one elsewhere" in text(
-        report(part(tuning(1, AB), mm, sessions=[session]))
-    )
+    assert "other tunings have one" in text(report(part(tuning(1, AB), mm, sessions=[session])))
+
+
+@pytest.mark.parametrize(("op", "advised"), [("addmm", True), ("bmm", False)])
+def test_cpp_templates_of_linear_layers_need_constant_weights(op: str, advised: bool) -> None:
+    one = replace(tuning(1, {op: 1.0}), op=op)
+    lines = text(report(part(one, sessions=[asked("ATEN", "CPP")])))
+    assert ("TORCHINDUCTOR_FREEZING=1" in lines) == advised and "gives no reason" in lines
 
 
 def test_convolutions_have_a_list_of_their_own() -> None:
@@ -98,7 +103,8 @@ def test_nothing_is_said_where_no_session_tells_what_was_asked() -> None:
     ("name", "backend"),
     [("bmm", "ATEN"), ("triton_mm_3", "TRITON"), ("cpp_CppMicroGemm_0", "CPP"),
      ("rocm_ck_gemm_template_7", "CK"), ("rocm_ck_tile_gemm_template_0", "CKTILE"),
-     ("rocm_gemm_0", "ROCM"), ("rocm_triton_2", "ROCM"), ("what_is_it", None)],
+     ("flydsl_mm_flydsl_0", "FLYDSL"), ("rocm_gemm_0", "ROCM"), ("rocm_triton_2", "ROCM"),
+     ("what_is_it", None)],
 )  # fmt: skip
 def test_which_backend_made_a_choice(name: str, backend: str | None) -> None:
     assert backend_of(Choice(name=name)) == backend
@@ -175,7 +181,66 @@ def test_why_a_backend_cannot_appear(change: dict[str, Any], told: list[str]) ->
     assert list(absent(names, replace(ROCM_BOX, **change))) == told
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"arch": "gfx950:sramecc+"}, ""),
+        ({}, "Inductor has it for gfx950, not for gfx942"),
+        ({"missing": lambda module: f"{module} is gone"}, "this torch has no FlyDSL backend"),
+        (
+            {"arch": "gfx950", "missing": lambda name: "no package" if name == "flydsl" else ""},
+            "no package",
+        ),
+        ({"kind": "cpu"}, "no GPU is seen"),
+        ({"hip": False, "arch": "sm_90", "units": 132}, "this torch is not a ROCm build"),
+    ],
+)
+def test_why_flydsl_cannot_appear(change: dict[str, Any], reason: str) -> None:
+    told = [f"FLYDSL: {reason}"] if reason else []
+    assert list(absent(("FLYDSL",), replace(ROCM_BOX, **change))) == told
+
+
 def test_missing_modules_are_named() -> None:
     assert missing("json") == ""
     assert missing("no_such_module") == "no_such_module is not installed"
     assert "no_such_module" in missing("no_such_module.part")
+
+
+TORCH_2_13 = {
+    "use_torch_profiler_benchmarker": False, "layout_optimization": False,
+    "max_autotune_gemm_backends": "ATEN,TRITON,CPP",
+}  # fmt: skip
+MI355X = {"arch": "gfx950", "units": 256}
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "names"),
+    [
+        ({}, {}, ["USE_TORCH_PROFILER_BENCHMARKER", "LAYOUT_OPTIMIZATION"]),
+        (MI355X, {"use_torch_profiler_benchmarker": True},
+         ["MAX_AUTOTUNE_GEMM_BACKENDS", "LAYOUT_OPTIMIZATION"]),
+        (MI355X, {**dict.fromkeys(TORCH_2_13, True), "flydsl_enable_autotuning": True,
+                  "max_autotune_gemm_backends": "aten,flydsl"}, []),
+        ({}, dict.fromkeys(TORCH_2_13), []),
+        ({"kind": "cpu"}, {}, []),
+        ({"hip": False, "arch": "sm_90"}, {}, []),
+    ],
+    ids=["MI300X", "MI355X", "set", "torch without them", "CPU", "NVIDIA"],
+)  # fmt: skip
+def test_which_settings_are_recommended(
+    change: dict[str, Any], settings: dict[str, Any], names: list[str]
+) -> None:
+    found = recommended(replace(ROCM_BOX, **change), {**TORCH_2_13, **settings}.get)
+    assert [line.partition("=")[0] for line in found] == [f"TORCHINDUCTOR_{n}" for n in names]
+    assert all(
+        "=" in line and line.rstrip(")").endswith(("config.py", "75097", "90903")) for line in found
+    )
+
+
+def test_a_recommended_setting_names_the_package_that_it_needs() -> None:
+    def gone(name: str) -> str:
+        return "flydsl is not installed" if name == "flydsl" else ""
+
+    found = recommended(replace(ROCM_BOX, **MI355X, missing=gone), TORCH_2_13.get)
+    (line,) = [line for line in found if "FLYDSL" in line]
+    assert line.endswith("; it needs the package flydsl (pytorch#190903)")

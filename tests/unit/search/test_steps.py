@@ -6,16 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from backend.model.graph import Arm
+from backend.model.graph import Arm, CompileOption
 from rocm_tui.search.steps import LOOKS, RESERVE, finished, next_step, search_status
 from rocm_tui.search.types import MeasureStep, Search, TrialStep
-from tests.support.search_lab import Bench, additive, advance, run, search_of, subject
+from tests.support.search_lab import (
+    Bench,
+    additive,
+    advance,
+    options_subject,
+    run,
+    search_of,
+    subject,
+)
 
 LONG = 600.0
 
 
 def hashes(arm: Arm) -> set[str]:
-    return {swap.hash for swap in arm}
+    return {change.identity for change in arm}
 
 
 def trial_step(search: Search) -> TrialStep:
@@ -237,3 +245,48 @@ def test_any_prefix_of_tries_goes_on_to_the_same_end(seed: int) -> None:
         made.arms,
         made.error,
     )
+
+
+COMBO = CompileOption("combo_kernels", "True")
+POINTWISE = CompileOption("max_autotune_pointwise", "True")
+UNFUSED = CompileOption("epilogue_fusion", "False")
+
+
+def test_options_that_help_are_kept_together_and_with_choices() -> None:
+    """Each is tried alone, the best is kept, and the others are tried again beside it."""
+    effects = {COMBO.label: -0.04, POINTWISE.label: -0.06, UNFUSED.label: 0.2, "triton-1b": -0.05}
+    subjects = (options_subject(COMBO, POINTWISE, UNFUSED), subject(1))
+    search = replace(search_of(0), subjects=subjects)
+    assert [hashes(arm) for arm in trial_step(search).arms] == [
+        set(),
+        {COMBO.label},
+        {POINTWISE.label},
+        {UNFUSED.label},
+    ]
+    search = run(search, Bench(additive(effects), noise=0.001))
+    sure = search_status(search).sure
+    assert sure is not None and hashes(sure.arm) == {COMBO.label, POINTWISE.label, "triton-1b"}
+    assert sure.arm[:2].count(POINTWISE) == 1 and COMBO in sure.arm
+
+
+def test_options_are_tried_beside_the_first_even_if_no_choice_is_kept() -> None:
+    effects = {COMBO.label: -0.04, POINTWISE.label: -0.06}
+    search = replace(search_of(0), subjects=(options_subject(COMBO, POINTWISE, UNFUSED),))
+    sure = search_status(run(search, Bench(additive(effects), noise=0.001))).sure
+    assert sure is not None and hashes(sure.arm) == {COMBO.label, POINTWISE.label}
+
+
+def test_an_option_whose_outputs_differ_or_that_breaks_the_worker_is_not_kept() -> None:
+    effects = {COMBO.label: -0.3, POINTWISE.label: -0.3}
+    search = replace(search_of(0), subjects=(options_subject(COMBO, POINTWISE, UNFUSED),))
+    bench = Bench(additive(effects), noise=0.001, wrong={COMBO.label}, broken={POINTWISE.label})
+    assert search_status(run(search, bench)).kept == ()
+
+
+def test_options_without_any_effect_are_never_proposed() -> None:
+    for number in range(100):
+        bench = Bench(additive({}), f"options {number}")
+        search = run(
+            replace(search_of(0), subjects=(options_subject(COMBO, POINTWISE, UNFUSED),)), bench
+        )
+        assert search_status(search).sure is None

@@ -17,7 +17,7 @@ from rocm_tui.search.steps import (
     confirming_error,
     screening_error,
     search_status,
-    with_swap,
+    with_change,
 )
 from rocm_tui.search.types import Search, Try
 from tests.support.search_lab import Bench, additive, run, search_of
@@ -87,7 +87,7 @@ def _fooled() -> Search:
     """A search whose only trial called a twin faster."""
     search = search_of(1, 1)
     (part,) = search.subjects
-    arm = with_swap((), part.swap(part.candidates[0]))
+    arm = with_change((), part.change(part.candidates[0]))
     lucky = Bench(additive({part.candidates[0].hash: -0.05}), "lucky")
     after = run(search, lucky)
     assert after.tries[0].arms[1] == arm

@@ -91,6 +91,7 @@ def test_the_last_digit_of_a_row_is_no_lead() -> None:
 def test_a_call_that_waited_on_a_busy_cpu_says_nothing_of_its_kernel() -> None:
     waits = tuning(15.9982, 10.0014, name="cpp_CppMicroGemmFP32Vec")
     assert blur(waits) == LONGEST_WAIT and stats.standing(waits) == "unclear"
+    assert stats.standing(tuning(12.0012, 12.0014, name="cpp_X")) == "unclear"  # no tie either
     assert stats.standing(tuning(15.9982, 10.0014)) == "ahead"  # on a GPU
     assert stats.standing(tuning(15.9982, 10.2714, name="cpp_X")) == "ahead"
     assert stats.standing(tuning(80.001, 10.0014, name="cpp_X")) == "ahead"

@@ -21,7 +21,6 @@ from rocm_tui.session.grouping import Arrangement, arrange, differing
 from rocm_tui.session.in_use import (
     device_name,
     devices_by_kernel,
-    differs,
     in_use,
     kernel_identity,
     pinned_choice,
@@ -89,10 +88,10 @@ def test_devices_differ_by_kernel_and_not_by_hash(tmp_path: Path) -> None:
     hashes = write_box(tmp_path, ALIKE)
     row = only(model_of(*records(tmp_path)))
     assert [choice.hash for choice, _ in devices_by_kernel(row) if choice] == [hashes[0][0]]
-    assert not differs(row) and [len(its) for _, its in devices_by_kernel(row)] == [2]
+    assert [len(its) for _, its in devices_by_kernel(row)] == [2]
     write_box(tmp_path, APART)
     row = only(model_of(*records(tmp_path)))
-    assert differs(row) == "differs (2)"
+    assert used_by_all(row) == "differs (2)"
     used = [in_use(device) for device in row.devices]
     assert [choice.hash for choice in used if choice] == [hashes[0][0], hashes[1][1]]
 
@@ -197,7 +196,7 @@ def test_each_device_shows_its_own_name_of_the_pinned_choice(tmp_path: Path) -> 
     pinned = [pinned_choice(device) for device in row.devices]
     assert [found[1].hash for found in pinned if found] == [hashes[0][0], hashes[1][0]]
     assert [in_use(device) for device in row.devices] == [found[1] for found in pinned if found]
-    assert not differs(row)
+    assert len(devices_by_kernel(row)) == 1
 
 
 def test_a_choice_is_found_on_each_device(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Dropped, Record, Seen
 from rocm_tui.session.grouping import DifferingFacets, SourceNames, difference, differing, source_of
-from rocm_tui.session.model import Model, newest_first
+from rocm_tui.session.model import Model
 from rocm_tui.session.sessions import short_names
 
 ALONE = (Choice("a", "a-0", 1.0),)
@@ -53,7 +53,8 @@ def test_rows_that_change_a_few_at_a_time() -> None:
             (held.discard if goes else held.add)(n)
         model.apply(records)
         rows = model.rows()
-        assert rows == sorted(rows, key=newest_first) and len(rows) == len(held)
+        assert rows == sorted(rows, key=lambda row: row.age, reverse=True)
+        assert len(rows) == len(held)
         assert known.of(rows) == differing(rows)
         names = sources.of(rows)
         assert names == short_names(map(source_of, rows))

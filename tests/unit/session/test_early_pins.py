@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from backend.disk.layout import Layout
@@ -126,3 +127,18 @@ def test_stop_waits_for_states_that_are_being_reported(tmp_path: Path) -> None:
     reconciler.stop()
     assert inbox.reported
     until(lambda: set(threading.enumerate()) <= before)
+
+
+def test_a_changed_cache_or_pin_is_looked_at(tmp_path: Path) -> None:
+    """Only what these stamps show is read again."""
+    layout = Layout(tmp_path)
+    keeper = Keeper(layout, Inbox(lambda: None), awaited=False)
+    seen = [keeper.stamps()]
+    cache = write_cache(tmp_path, 8)
+    seen.append(keeper.stamps())
+    cache.write_text(cache.read_text() + " ")
+    seen.append(keeper.stamps())
+    PinStore(layout).pin(SYSTEM, KEY, "mm-bb")
+    seen.append(keeper.stamps())
+    assert keeper.stamps() == seen[-1]
+    assert all(before != after for before, after in pairwise(seen))

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
+from backend.model.session import Session
 from backend.model.tuning import Tuning
+from backend.pins.file import HistoryEntry
 from backend.pins.store import PinStore
 from rocm_tui.actions.sources import load_model, pick_tuning, problem_history
 from rocm_tui.cli.entry import main
+from rocm_tui.ingest.records import MeasurementSeen, Seen, SessionSeen
 from rocm_tui.render.history import HISTORY, EventJson, chart, entries
-from rocm_tui.session.history import History, Versions, same_problem, system_versions
+from rocm_tui.session.history import (
+    History,
+    Setup,
+    Versions,
+    cache_files,
+    device_names,
+    history,
+    same_problem,
+    system_versions,
+)
+from rocm_tui.session.model import Model
 from rocm_tui.session.views import problem_of
 from tests.support.history_lab import DAY, KEY, MONDAY, write_run, write_week
 from tests.support.screen_lab import SYSTEM, write_cache
@@ -40,10 +55,10 @@ def test_every_event_stands_in_its_order_with_what_it_was_done_with(tmp_path: Pa
     days = [round((e.when - MONDAY) / DAY, 1) for e in history.events if e.when]
     assert days[:4] == [0.0, 1.0, 1.5, 2.0]
     first, second, reuse, measured, pin = history.events
-    assert (first.stand.torch, second.stand.torch, reuse.session) == ("2.11.0", "2.13.0", "s3")
+    assert (first.setup.torch, second.setup.torch, reuse.session) == ("2.11.0", "2.13.0", "s3")
     assert measured.session == "m"
-    assert (first.stand.triton, first.stand.rocm) == ("3.6.0", "7.1.25")
-    assert first.stand.device == "gfx942"
+    assert (first.setup.triton, first.setup.rocm) == ("3.6.0", "7.1.25")
+    assert first.setup.device == "gfx942"
     assert not first.changed and second.changed == ("torch 2.11.0 → 2.13.0",)
     assert not reuse.changed and not measured.changed
     assert first.gain is None, "ATen itself won"
@@ -57,7 +72,7 @@ def test_what_no_source_dates_is_said_to_be_undated(tmp_path: Path) -> None:
     history = told(tmp_path)
     (event,) = history.undated
     assert not history.events and event.what == "tuned" and event.when is None
-    assert event.stand.torch == "", "a cache tells no version of PyTorch"
+    assert event.setup.torch == "", "a cache tells no version of PyTorch"
     assert chart(history, 80, 12) == []
     (entry,) = entries(history)
     assert entry.number is None
@@ -70,7 +85,7 @@ def test_what_a_log_alone_tells_of_is_of_no_known_system(tmp_path: Path) -> None
     model = load_model(layout, also=[str(log)])
     (row,) = model.rows()
     (event,) = problem_history(model, row, layout).undated
-    assert (event.label, event.stand.triton, event.stand.rocm) == ("mm", "", "")
+    assert (event.label, event.setup.triton, event.setup.rocm) == ("mm", "", "")
 
 
 def test_what_was_only_taken_from_the_cache_was_not_tuned_then(tmp_path: Path) -> None:
@@ -78,7 +93,7 @@ def test_what_was_only_taken_from_the_cache_was_not_tuned_then(tmp_path: Path) -
     write_run(tmp_path, 3, MONDAY, {}, "2.13.0", "cache")
     history = told(tmp_path)
     assert [(e.what, e.session) for e in history.events] == [("from cache", "s3")]
-    assert [(e.what, e.session, e.stand.torch) for e in history.undated] == [("tuned", "", "")]
+    assert [(e.what, e.session, e.setup.torch) for e in history.undated] == [("tuned", "", "")]
 
 
 def test_a_choice_that_no_source_times_was_not_tuned(tmp_path: Path) -> None:
@@ -176,7 +191,7 @@ def test_a_log_names_no_file_to_be_read(tmp_path: Path) -> None:
         log.write_text(log.read_text().replace(SYSTEM, "../../secret"))
     (tmp_path / "secret").write_text(json.dumps({"system": {"version": {"hip": "6.6.6"}}}))
     (event,) = told(tmp_path).events
-    assert event.stand.rocm == ""
+    assert event.setup.rocm == ""
 
 
 def test_the_history_of_a_kernel_has_no_other_kernel_of_triton() -> None:
@@ -197,3 +212,215 @@ def test_an_unpin_is_none_of_the_pins(tmp_path: Path) -> None:
     *_, pin, unpin = told(tmp_path).events
     assert (pin.what, pin.note) == ("pin", "pin by ann: measured faster")
     assert (unpin.what, unpin.note) == ("unpin", "unpin by bob")
+
+
+def test_a_kernel_on_two_devices_and_in_a_log_without_hashes_has_one_letter() -> None:
+    """Its hash contains the device index, and a log gives only a name to a call of ATen."""
+
+    def tuned(session: str, index: int, triton: float) -> Tuning:
+        choices = [
+            Choice("triton_mm_3", f"triton_mm-{index}{index}", triton, identity="triton_mm-00"),
+            Choice("mm", "mm-cc", 1.0),
+        ]
+        return Tuning(
+            "mm", ((8, 8), (8, 8)), inputs_key="x", precision="highest", device="cuda",
+            choices=sort_choices(choices), num_choices=2, session=session, when=float(index + 1),
+            selected_by="timing", device_index=index, sources=(f"/s/{session}.jsonl",),
+        )  # fmt: skip
+
+    log = Tuning(
+        "mm", ((8, 8), (8, 8)), choices=(Choice("mm", ms=0.9), Choice("triton_mm_5", ms=1.2)),
+        num_choices=2, when=9.0, sources=("/l/a.log",),
+    )  # fmt: skip
+    model = Model()
+    views = [tuned("a", 0, 0.5), tuned("b", 1, 0.6), tuned("c", 2, 2.0), log]
+    model.apply(Seen(f"{view.sources[0]}#1", view) for view in views)
+    past = history(model, model.rows()[0])
+    assert [(e.event.label, e.letter) for e in entries(past)] == [
+        ("triton_mm_3", "A"), ("triton_mm_3", "A"), ("mm", "B"), ("mm", "B"),
+    ]  # fmt: skip
+
+
+FACTS = {
+    "shapes": ((8, 8), (8, 8)), "strides": ((8, 1), (8, 1)), "dtypes": ("torch.float32",) * 2,
+    "precision": "highest", "device": "cuda:0",
+}  # fmt: skip
+ELSE = {
+    "shapes": ((8, 9), (9, 8)), "strides": ((1, 8), (8, 1)), "dtypes": ("torch.float16",) * 2,
+    "precision": "high", "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_a_problem_differs_only_by_what_both_sources_know(fact: str) -> None:
+    known: dict[str, Any] = FACTS
+    one, other = Tuning("_mm", **known), Tuning("mm", **{**known, fact: ELSE[fact]})
+    silent = Tuning("mm", **{name: value for name, value in known.items() if name != fact})
+    assert same_problem(one, silent) and same_problem(silent, other)
+    assert not same_problem(one, other) and not same_problem(one, replace(silent, op="bmm"))
+    assert same_problem(one, replace(one, device="cuda:1"))
+    keyed = replace(one, inputs_key="x")
+    assert same_problem(keyed, replace(other, op="_mm", precision="highest", inputs_key="x"))
+    assert not same_problem(keyed, replace(keyed, inputs_key="y"))
+    assert same_problem(keyed, one) and not same_problem(keyed, other)
+
+
+def entry(what: str, when: float, **changed: str) -> HistoryEntry:
+    facts: dict[str, Any] = {"inputs": "x", "precision": "highest", "note": "", **changed}
+    return HistoryEntry(when, "ann", what, "mm", hash="mm-b", label="mm", **facts)
+
+
+def timed(session: str | None, when: float | None, *choices: Choice, **facts: Any) -> Tuning:
+    given: dict[str, Any] = {"inputs_key": "x", "precision": "highest", **FACTS, **facts}
+    source = f"/s/{session}.jsonl" if session else f"/c/cache/{SYSTEM}"
+    return Tuning("mm", choices=choices, session=session, when=when, sources=(source,), **given)
+
+
+MM, FAST = Choice("mm", "mm-b", 1.0), Choice("triton_mm_1", "triton-a", 0.5)
+OF_SESSIONS = [
+    Session("s1", torch="2.9.0+rocm7.0", device="MI300X", arch="gfx942", system_hash=SYSTEM),
+    Session("s2", torch="2.10.0", device="MI250X"),
+    Session("s3", device="MI250X"),
+    Session("s4", torch="2.9.0", arch="gfx942"),
+]
+
+
+def past(*tunings: Tuning, pins: tuple[HistoryEntry, ...] = (), more: Any = ()) -> History:
+    model = Model()
+    model.apply(SessionSeen(session) for session in OF_SESSIONS)
+    model.apply(Seen(f"{each.sources[0]}#{at}", each) for at, each in enumerate(tunings))
+    model.apply(more)
+    return history(model, model.rows()[0], pins, {SYSTEM: Versions("3.4", "7.1")})
+
+
+def test_what_differs_is_told_against_the_last_event_that_knows_it() -> None:
+    events = past(*(timed(f"s{at}", at * 1.0, FAST, MM) for at in range(1, 5))).events
+    assert [event.setup for event in events] == [
+        Setup("2.9.0+rocm7.0", "3.4", "7.1", "gfx942"),
+        Setup("2.10.0", "", "", "MI250X"),
+        Setup("", "", "", "MI250X"),
+        Setup("2.9.0", "", "", "gfx942"),
+    ]
+    assert [event.changed for event in events] == [
+        (),
+        ("torch 2.9.0+rocm7.0 → 2.10.0", "device gfx942 → MI250X"),
+        (),
+        ("torch 2.10.0 → 2.9.0", "device MI250X → gfx942"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tuning", "what", "label", "gain", "standing"),
+    [
+        (timed("s1", 1.0, FAST, MM), "tuned", "triton_mm_1", 2.0, "ahead"),
+        (timed("s1", 1.0, MM, replace(FAST, ms=2.0)), "tuned", "mm", None, "ahead"),
+        (timed("s1", 1.0, FAST), "tuned", "triton_mm_1", None, None),
+        (timed("s1", 1.0, FAST, MM, state="running"), "running", "triton_mm_1", None, None),
+        (timed("s1", 1.0, FAST, MM, state="cut"), "cut off", "triton_mm_1", None, None),
+        (timed("s1", 1.0, MM, num_choices=1), "one choice", "mm", None, None),
+        (timed("s1", 1.0, replace(MM, ms=None), num_choices=1), "one choice", "mm", None, None),
+        (timed("s1", 1.0), "tuned", "", None, None),
+        (timed("s1", 1.0, replace(FAST, ms=0.0), MM), "tuned", "triton_mm_1", None, "ahead"),
+    ],
+)
+def test_a_tuning_as_an_event(
+    tuning: Tuning, what: str, label: str, gain: float | None, standing: str | None
+) -> None:
+    (event,) = past(tuning).events
+    assert (event.what, event.label, event.gain, event.standing) == (what, label, gain, standing)
+    assert event.ms == (tuning.choices[0].ms if tuning.choices else None)
+    assert not gain or event.error == pytest.approx(0.00015), "of two times with four decimals"
+
+
+@pytest.mark.parametrize(
+    ("by", "selected", "what", "label"),
+    [
+        ("cache", "triton-a", "from cache", "triton_mm_1"),
+        ("pin", "mm-b", "from pin", "mm"),
+        ("rank", "none-c", "from rank", "none-c"),
+    ],
+)
+def test_what_was_taken_is_an_event_without_a_time(
+    by: Any, selected: str, what: str, label: str
+) -> None:
+    names = replace(FAST, ms=None), replace(MM, ms=None)
+    reused = timed("s2", 2.0, *names, selected_by=by, selected=selected)
+    cache = timed(None, None, replace(FAST, name=None), replace(MM, name=None))
+    told = past(reused, cache)
+    (event,) = told.events
+    assert (event.what, event.label, event.hash, event.session) == (what, label, selected, "s2")
+    assert event.ms is None and event.when == 2.0 and event.setup.torch == "2.10.0"
+    assert [(e.what, e.session) for e in told.undated] == [("tuned", "")]
+
+
+def test_only_pins_of_the_problem_are_events_and_all_of_them() -> None:
+    pins = (
+        entry("pin", 5.0, note="why"), entry("repin", 4.0), entry("drift", 3.0),
+        entry("pin", 2.0, inputs="y"), entry("pin", 2.0, precision="high"),
+    )  # fmt: skip
+    events = past(timed("s1", 3.5, FAST, MM), pins=pins).events
+    assert [(event.what, event.when, event.note) for event in events] == [
+        ("drift", 3.0, "drift by ann"),
+        ("tuned", 3.5, ""),
+        ("pin", 4.0, "repin by ann"),
+        ("pin", 5.0, "pin by ann: why"),
+    ]
+    assert [event.kernel for event in events] == ["mm-b", "triton-a", "mm-b", "mm-b"]
+    log = replace(timed("s1", 3.5, FAST, MM), inputs_key=None)
+    assert len(past(log, pins=pins).events) == 1, "a log does not say of which key it is"
+
+
+@pytest.mark.parametrize(
+    ("choices", "when", "name", "label", "standing"),
+    [
+        (2, 9.0, None, "mm", "clear"), (2, 9.0, "new", "new", "clear"), (1, 9.0, None, "mm", None),
+        (2, 0.0, None, "mm", "clear"),
+    ],
+)  # fmt: skip
+def test_a_measurement_as_an_event(
+    choices: int, when: float, name: str | None, label: str, standing: str | None
+) -> None:
+    first = MeasuredChoice("mm-b", 0.9, 0.8, 1.1, 0.0, 7, 1.0, 1.0, 1.0, "faster", name)
+    found = (first, replace(first, hash="triton-a", verdict="slower"))[:choices]
+    measured = Measurement("mm", "x", "highest", when, found, rounds=7, session="s1")
+    empty = replace(measured, choices=(), when=8.0)
+    records = [MeasurementSeen("/m", measured), MeasurementSeen("/m", empty)]
+    told = past(timed("s1", 1.0, FAST, MM), more=records)
+    (event,) = told.events[1:] if when else told.undated
+    assert (event.what, event.label, event.standing) == ("measured", label, standing)
+    assert (event.ms, event.low, event.high, event.session) == (0.9, 0.8, 1.1, "s1")
+    assert "7 rounds" in event.note and "hot" in event.note and event.when == (when or None)
+    assert event.setup == Setup("2.9.0+rocm7.0", "3.4", "7.1", "gfx942")
+    assert len(told.timed) == (2 if when else 1)
+
+
+def test_the_cache_files_of_a_problem(tmp_path: Path) -> None:
+    model = Model()
+    model.apply([SessionSeen(OF_SESSIONS[0])])
+    one = timed("s1", 1.0, FAST, MM)
+    model.apply([Seen("/s/s1.jsonl#1", one)])
+    assert cache_files(model, model.rows()[0]) == {SYSTEM: ""}
+    other = replace(timed(None, None, FAST, MM), sources=(f"/c/cache/{'5' * 64}",))
+    model.apply([Seen("/c#1", timed(None, None, FAST, MM)), Seen("/d#1", other)])
+    paths = {name: f"/c/cache/{name}" for name in (SYSTEM, "5" * 64)}
+    assert cache_files(model, model.rows()[0]) == paths
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"system": {"device": {"name": "gfx942"}}, "cache": {', "gfx942"),
+        ('{"system":{"device": {"name": "gfx90a"}}, ', "gfx90a"),
+        ('{"system": {"device": {"name": 3}}', None),
+        ('{"system": {"device": []}}', None),
+        ('{"system": []}', None),
+        ('{"system": ', None),
+        ('{"systems": {"device": {"name": "gfx942"}}}', None),
+        ("[" * 5000, None),
+    ],
+)
+def test_the_device_that_a_cache_file_names(tmp_path: Path, text: str, name: str | None) -> None:
+    path = str(tmp_path / SYSTEM)
+    Path(path).write_text(text)
+    names = device_names([path, str(tmp_path / "none"), str(tmp_path)])
+    assert names == ({path: name} if name else {})

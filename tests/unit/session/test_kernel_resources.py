@@ -6,10 +6,14 @@ import functools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from backend.cache.code import CompiledKernel
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
@@ -19,11 +23,12 @@ from backend.model.session import Session
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import lds_bytes
 from backend.templates.problem import Sizes
-from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.rendering import Rendered, render
 from backend.toolchain import code_cache
-from backend.toolchain.resources import Unknown, resources
+from backend.toolchain.resources import Resources, Unknown, resources
 from backend.toolchain.target import Compiler, Target, amdgpu, cpu, cuda
-from backend.toolchain.targets import find
+from backend.toolchain.targets import find_compiler
+from rocm_tui.session import kernel_resources
 from rocm_tui.session.kernel_resources import KernelResources, ResourceUse
 from tests.support.screen_lab import panes_of, running, screen_text, until
 from tools.resources_table import plain_problem
@@ -35,14 +40,15 @@ INPUTS = (
 TARGETS = (*(amdgpu(arch) for arch in ("gfx90a", "gfx942", "gfx1100")), cuda("sm_90"))
 
 
+@functools.cache
 def kernels(target: Target) -> list[Rendered]:
     """A tiled and, of fewer rows, a skinny one, as the backend renders them."""
     problem = plain_problem("float16", SHAPE)
     config = gemm_configs(problem, target, SHAPE)[0]
     skinny = skinny_configs(plain_problem("float16", FEW), target, FEW)[0]
     return [
-        render_gemm(problem, config, "rocm_gemm"),
-        render_skinny(plain_problem("float16", FEW), skinny, "rocm_skinny"),
+        render(problem, config, "rocm_gemm"),
+        render(plain_problem("float16", FEW), skinny, "rocm_skinny"),
     ]
 
 
@@ -55,7 +61,7 @@ def choice(rendered: Rendered, target: Target, ms: float | None = 0.1) -> Choice
 
 
 def needs(target: Target) -> None:
-    if not isinstance(find(target), Compiler):
+    if not isinstance(find_compiler(target), Compiler):
         pytest.skip(f"no compiler for {target}")
 
 
@@ -101,7 +107,7 @@ def test_nothing_is_guessed(tmp_path: Path) -> None:
 
     elsewhere = choice(rendered, amdgpu("gfx942"))
     assert "not in the code cache" in reason(elsewhere)
-    assert "config of the choice is not known" in reason(Choice(hash=asked.hash, ms=1.0))
+    assert "config of the choice is unknown" in reason(Choice(hash=asked.hash, ms=1.0))
     other = asked.description.replace("XCDS=1", "XCDS=2")
     assert other != asked.description
     assert "not in the code cache" in reason(Choice(None, asked.hash, 1.0, other))
@@ -252,4 +258,95 @@ async def test_the_screen_of_a_cpu_says_unknown(tmp_path: Path) -> None:
 def test_an_instance_of_composable_kernel_without_its_block_is_unknown(tmp_path: Path) -> None:
     choice = Choice("rocm_ck_0", choice_hash("ck", "0" * 32, "M=1"), 0.1, "M=1")
     (answer,) = KernelResources(tmp_path).of([choice]).values()
-    assert isinstance(answer, Unknown) and "the config of the choice is not known" in answer.reason
+    assert isinstance(answer, Unknown) and "the config of the choice is unknown" in answer.reason
+
+
+MAIN, BIG = Resources("rocm_gemm", vgprs=8, lds=16), Resources("rocm_gemm_2", vgprs=9, lds=32)
+SECOND = Resources("reduce_parts", vgprs=99)
+
+
+@pytest.mark.parametrize(
+    ("found", "words", "lds"),
+    [
+        ([MAIN], "", 16), ([SECOND, MAIN], "", 16), ([MAIN, BIG], "one main kernel", 0),
+        ([SECOND], "one main kernel", 0), (None, "damaged", 0), (OSError(2, "gone"), "gone", 0),
+        (Unknown("odd"), "odd", 0),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_kernel_in_the_code_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Any, words: str, lds: int
+) -> None:
+    """Without a compiler: what its tools say is given here."""
+    target = TARGETS[1]
+    rendered, _ = kernels(target)
+    asked, entry, looks = choice(rendered, target), tmp_path / "e-tools.json", list[Path]()
+
+    def source_of(path: Path) -> tuple[Target, str]:
+        looks.append(path)
+        return target, rendered.source
+
+    def said(_: object) -> Any:
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    cache = kernel_resources.code_cache
+    monkeypatch.setattr(cache, "entries", lambda _: [entry])
+    monkeypatch.setattr(cache, "source_of_entry", source_of)
+    compiled = None if found is None else SimpleNamespace(path=tmp_path / "k.hsaco")
+    monkeypatch.setattr(cache, "compiled", lambda _: compiled)
+    monkeypatch.setattr(kernel_resources, "resources", said)
+    known = KernelResources(tmp_path)
+    monkeypatch.setattr(cache, "entries", lambda _: [])
+    (missing,) = known.of([asked]).values()
+    assert isinstance(missing, Unknown) and "not in the code cache" in missing.reason
+    monkeypatch.setattr(cache, "entries", lambda _: [entry])
+    (answer,) = known.of([asked]).values()
+    if words:
+        assert isinstance(answer, Unknown) and words in answer.reason
+    else:
+        assert isinstance(answer, ResourceUse) and answer.target == target
+        assert answer.resources.kernel == "rocm_gemm" and (answer.resources.lds or 0) >= lds
+        before = len(looks)
+        assert list(known.of([asked]).values()) == [answer] and len(looks) == before
+    assert known.source_of(asked) == (target, rendered.source)
+    assert known.source_of(replace(asked, hash=choice_hash("gemm", "0" * 16, "x"))) is None
+
+
+@pytest.mark.parametrize(
+    ("arches", "arch", "words", "lds"),
+    [
+        (["sm_90"], "", "", 64),
+        (["sm_90", "sm_80"], "sm_80", "", 64), (["sm_90"], "gfx942", "", 64),
+        (["sm_90", "sm_80"], "", "for sm_90, sm_80", 0),
+        (["sm_90", "sm_80"], "gfx942", "no session", 0),
+        (["odd"], "", "arch that is none", 0), (["gfx942"], "", "cannot read", 0),
+        ([], "", None, 0),
+    ],
+)  # fmt: skip
+def test_what_triton_kept_of_a_stock_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arches: list[str], arch: str,
+    words: str | None, lds: int,
+) -> None:  # fmt: skip
+    found = [CompiledKernel("k", tmp_path, each, 128, 64) for each in arches]
+    modules: list[Path | None] = [None, tmp_path / "m.py"]
+    monkeypatch.setattr(kernel_resources.code, "module_of", lambda *_: modules[0])
+    monkeypatch.setattr(kernel_resources.code, "kernels_of", lambda *_: found)
+    monkeypatch.setattr(kernel_resources.code, "folders_of", lambda _: [tmp_path / "triton"])
+    known, asked = KernelResources(tmp_path), Choice("t", f"triton_mm-c{'a' * 51}")
+    assert known.of([asked], arch) == {}, "Inductor's file is not there"
+    modules.pop(0)
+    answers = known.of([asked, Choice("u")], arch and f"{arch}:sramecc+")
+    if words is None:
+        assert answers == {}
+        found.append(CompiledKernel("k", tmp_path, "sm_90", 128, 64))
+        assert known.of([asked], arch) == {}, "nothing was compiled since"
+        (tmp_path / "triton").mkdir()
+        assert len(known.of([asked], arch)) == 1
+        return
+    (answer,) = answers.values()
+    if words:
+        assert isinstance(answer, Unknown) and words in answer.reason
+    else:
+        assert isinstance(answer, ResourceUse) and answer.resources.lds == lds
+        assert answer.resources.wave == 32 and answer.target.kind == "cuda"

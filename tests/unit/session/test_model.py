@@ -9,10 +9,10 @@ from itertools import permutations
 import pytest
 
 from backend.model.choice import Choice, sort_choices
-from backend.model.session import Fault
+from backend.model.session import Activity, Fault, Session
 from backend.model.tuning import Pin, Seconds, Tuning
 from backend.pins.state import PinStatus
-from rocm_tui.ingest.records import Dropped, Gone, Record, Seen
+from rocm_tui.ingest.records import ActivitySeen, Dropped, Gone, Record, Seen, SessionSeen
 from rocm_tui.session.model import Changes, Model, Row
 from rocm_tui.session.views import foreign
 
@@ -372,3 +372,23 @@ def test_calls_that_differ_are_not_named() -> None:
     for views, call in (((first, first), "x.bmm"), ((first, second), "")):
         (row,) = rows_of(*(Seen(f"/s/{at}#1", view) for at, view in enumerate(views)))
         assert row.tuning.call == call
+
+
+def test_a_row_says_how_its_operands_lie_where_strides_are_known() -> None:
+    model = Model()
+    model.apply(
+        [Seen("/l/a.log#1", log(1.0, 2.0)), Seen("/l/b.log#1", replace(log(3.0, 4.0), strides=()))]
+    )
+    assert sorted(row.layout for row in model.rows()) == ["", "NN"]
+
+
+def test_a_log_that_is_gone_takes_its_process_with_it() -> None:
+    model, session = Model(), Session("run-7-5")
+    compiling = Activity("compiling", "compiling", 11.0)
+    seen = [ActivitySeen(path, session.id, compiling) for path in ("/a.jsonl", "/a.run.jsonl")]
+    model.apply([SessionSeen(session), *seen])
+    model.apply([Gone("/a.run.jsonl")])
+    (process,) = model.processes.all()
+    assert process.logs == ("/a.jsonl",)
+    model.apply([Gone("/a.jsonl")])
+    assert model.processes.all() == ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -12,7 +14,8 @@ from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.model.problem import TuningKey
 from rocm_tui.actions.sources import load_model
-from rocm_tui.ingest.records import Gone, GraphSeen, GraphTold, KernelTime
+from rocm_tui.ingest.records import Gone, GraphSeen, GraphTold, KernelTime, Record
+from rocm_tui.session.graph_rows import TextReader, described_graphs
 from rocm_tui.session.graphs import tuning_ms
 from rocm_tui.session.model import Model
 from tests.support.graph_log import inputs, tune, use, writer_of
@@ -73,6 +76,15 @@ def test_the_hosts_spans_say_nothing_of_a_gpu() -> None:
     assert tuning_ms(seen_with(kernel, by="host", hashes="mm tri"), None) == {}
 
 
+def test_the_text_of_a_graph_is_no_problem_whenever_it_is_read() -> None:
+    told = GraphTold(FORWARD, (), (("triton_tem_fused_mm_0", SECOND),))
+    seen = seen_with(KernelTime("triton_tem_fused_mm_0", 1, 0.05))
+    for records in ([seen, told], [told, seen]):
+        model = Model()
+        model.apply(records)
+        assert model.problems == [] and len(model.graphs.programs()) == 1
+
+
 def model_with(tmp_path: Path) -> Model:
     """A log that knows the graph of the hand-made trace, whose calls took 1 ms there."""
     writer = writer_of(tmp_path)
@@ -94,8 +106,8 @@ def test_a_trace_and_a_log_of_one_graph(tmp_path: Path) -> None:
     model = load_model(Layout(tmp_path), also=[str(trace)])
     (row,) = model.rows()
     # 10 of the 60 us of a call are the template's
-    assert row.share is not None and row.share.told == "seen"
-    program = next(p for p in model.programs() if p.name == "trace.json")
+    assert row.share is not None and row.share.basis == "seen"
+    program = next(p for p in model.graphs.programs() if p.name == "trace.json")
     forward = next(seen for seen in program.graphs if seen.graph.key == FORWARD)
     assert (forward.graph.id, forward.graph.title) == ("aaaaaa1", "Net")
     assert program.total == pytest.approx(4 * 0.06 + 4 * 0.2)
@@ -104,13 +116,13 @@ def test_a_trace_and_a_log_of_one_graph(tmp_path: Path) -> None:
     model.apply([Gone(str(trace))])
     (row,) = model.rows()
     assert row.share is not None and row.share.program == "llama.py pid 1"
-    assert row.share.share is None and len(model.programs()) == 1
+    assert row.share.share is None and len(model.graphs.programs()) == 1
     assert inputs(8) == row.tuning.inputs_key
 
 
 def test_the_part_holds_in_another_program(tmp_path: Path) -> None:
     model = model_with(tmp_path)
-    (program,) = model.programs()
+    (program,) = model.graphs.programs()
     (own,) = program.graphs
     kernels = (KernelTime("triton_tem_fused_mm_2", 1, 0.5),)
     other = GraphSeen("/old.json", 1, replace(own.graph, id="bbbbbb2", tunings=()), None,
@@ -118,4 +130,21 @@ def test_the_part_holds_in_another_program(tmp_path: Path) -> None:
     model.apply([other])
     (row,) = model.rows()
     assert row.share is not None and row.share.program == "llama.py pid 1"
-    assert (row.share.share, row.share.told) == (pytest.approx(0.25), "seen")
+    assert (row.share.share, row.share.basis) == (pytest.approx(0.25), "seen")
+
+
+def test_the_text_of_each_profiled_graph_is_read(tmp_path: Path) -> None:
+    model_with(tmp_path)
+    layout, trace = Layout(tmp_path), tmp_path / "trace.json"
+    trace.write_bytes(training())
+    for key in (FORWARD, "f" + "z" * 51):
+        folder = layout.fxgraph / "ab" / key
+        folder.mkdir(parents=True)
+        (folder / "entry").write_text("def call(args): ...")
+    model = load_model(layout, also=[str(trace)])
+    assert [told.key for told in described_graphs(model, layout)] == [FORWARD]
+    assert described_graphs(Model(), layout) == []
+    read: Queue[Sequence[Record]] = Queue()
+    TextReader(layout, read.put).look(model)
+    (text,) = read.get(timeout=60)
+    assert isinstance(text, GraphTold) and text.key == FORWARD

@@ -132,12 +132,13 @@ def test_what_passes(text: str, keys: str) -> None:
         ("op>mm", 1, "op is no number: op:mm"),
         ("gain>1..2", 6, "gain wants a number"),
         ("(mm", 1, "no ) ends this ("),
-        ("mm)", 3, "no ( stands before this )"),
-        ("mm ()", 4, "nothing stands between"),
-        ("mm OR", 4, "OR stands between two"),
-        ("| mm", 1, "OR stands between two"),
+        ("mm)", 3, "no ( before this )"),
+        ("mm ()", 4, "nothing between"),
+        ("mm OR", 4, "OR needs a condition"),
+        ("| mm", 1, "OR needs a condition"),
         ('op:"mm', 4, "ends this one"),
-        ("mm !", 4, "! and - stand right before"),
+        ("mm !", 4, "! and - go right before"),
+        ("mm - op:mm", 4, "! and - go right before"),
         ("@mine", 1, "no filter is saved as mine"),
         ("(" * 30 + "x", 21, "more than 20 parentheses"),
         ("x" * (LONGEST + 1), LONGEST + 1, "at most"),
@@ -172,6 +173,14 @@ def test_no_saved_filters_make_a_filter_endless() -> None:
     saved = {f"f{at}": f"@f{at + 1} @f{at + 1} @f{at + 1}" for at in range(19)} | {"f19": "mm"}
     with pytest.raises(QueryError, match="too many others"):
         parse("@f0", saved)
+
+
+@pytest.mark.parametrize(("text", "deep"), [("@f0", 20), ("((@f0))", 18)])
+def test_saved_filters_within_each_other_have_a_limit(text: str, deep: int) -> None:
+    saved = {f"f{at}": f"@f{at + 1}" for at in range(deep - 1)} | {f"f{deep - 1}": "op:mm"}
+    assert parse(text, saved) == parse("op:mm")
+    with pytest.raises(QueryError, match="holds itself, or too many others"):
+        parse(text, {**saved, f"f{deep - 1}": f"@f{deep}", f"f{deep}": "op:mm"})
 
 
 def test_every_example_is_a_filter_of_its_field() -> None:
@@ -290,3 +299,104 @@ def test_what_may_follow_is_offered(text: str, offered: list[str]) -> None:
         assert offers == offered
     else:  # then every field
         assert offers[:2] == offered and len(offers) == 2 + len(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("time:2000us", "ab"), ("time:0.002s", "ab"), ("time:2e6ns", "ab"), ("time:2µs", ""),
+        ("age:1min", "a"), ("age<120m", "ab"), ("age<25h", "ab"), ("age<=25h", "abc"),
+        ("age<1.04d", "ab"), ("age<1.05d", "abc"), ("age<0.15w", "abc"), ("age>=60s", "abc"),
+        ("lead:1", "b"), ("lead>=0.5x", "a"), ("gain:1,1.5", "ab"), ("gain:+1.5", "a"),
+        ("gain:1.5e0", "a"), ("by:ours", ""), ("tuner:inductor", "abcd"), ("id:a,b", "ab"),
+        ("state:done", "abd"), ("shape:x4096x", "a"), ("shape:4096x51", ""), ("tflops>0", "a"),
+        ("source:/logs/run1/train.log", "a"), ("session:s1", "a"), ("host:vm", "ab"),
+        ("torch:2.13.0+rocm7", "a"), ("device:gpu", "a"), ("device:amd", "a"), ("type:int8", "c"),
+        ("device:cuda:0", "a"), ("n:2", "ab"), ("choices:0", "c"), ("verdict:tied", "b"),
+        ("NOT NOT op:mm", "a"), ("op:mm|op:bmm", "ad"), ("op:'mm'", "a"), ('op:"mm",bmm', "ad"),
+        ("op:,mm", "a"), ("op:none", ""), ("failed:0", "abc"), ("winner:tri*_1", "ab"),
+        ("winner:tri*mm*1", "ab"), ("winner:x*", ""), ("op:b*", "d"), ("op:*m*m", "abcd"),
+        ("op:m*m", "a"), ("op:mm*m", ""), ("op:a*d*d*d*m", ""), ("op:*int*", "c"),
+    ],
+)  # fmt: skip
+def test_units_names_and_patterns(text: str, keys: str) -> None:
+    assert found(text) == keys, parse(text)
+
+
+def test_sorting_begins_with_the_most_but_for_age_and_rank() -> None:
+    assert {f.name for f in FIELDS if f.kind == "number" and not f.largest} == {"age", "rank"}
+    small, large = (row(key, shapes=((m, 8), (8, 8))) for key, m in (("s", 4), ("l", 64)))
+    assert ordered([small, large], BY_NAME["shape"], FACTS, False) == [large, small]
+    odd = row("o", "new", shapes=((5, 5, 5),))
+    rows = ordered([odd, small, row("u", "new"), large], BY_NAME["shape"], FACTS, False)
+    assert [each.key for each in rows] == ["l", "s", "o", "u"]
+    later, same = row("t", when=NOW), row("a", when=NOW - 60)
+    assert ordered([ROWS[0], later, same], BY_NAME["age"], FACTS, False)[0] is later
+
+
+WITH_MORE = Completion([*ROWS, row("e", "new op"), row("f")], FieldValues(FACTS.known), SAVED)
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("OP:B", ["OP:bmm"]),
+        ("(op:b", ["(op:bmm"]),
+        ("!op:b", ["!op:bmm"]),
+        ("-op:b", ["-op:bmm"]),
+        ("mm|op:b", ["mm|op:bmm"]),
+        ("op:n", ['op:"new op"']),
+        ('op:"n', []),
+        ("new", ['op:"new op"']),
+        ("typ", ["dtype:"]),
+        ("device:cu", ["device:cuda:0", "device:cuda"]),
+        ("device:", ["device:gfx942", "device:cpu"]),
+        ("shape:40", ["shape:4096"]),
+        ("choices:", ["choices:0", "choices:2", "choices:1"]),
+        ("failed:", ["failed:0", "failed:1"]),
+        ("rank=", ["rank=3", "rank=0"]),
+        ("gain<", ["gain<"]),
+        ("gain:", []),
+        ("gain=", []),
+        ("lead>1", []),
+        ("by:", ["by:triton"]),
+        ("state:", ["state:done", "state:running", "state:failed"]),
+        ("forget", ["forget "]),
+        ("mm forget", ["mm forget "]),
+        ("mm forget ", []),
+        ("mm save x", []),
+        ("@", ["@slow", "@big"]),
+        ("x @b", ["x @big"]),
+        ("sav", []),
+        ("session:vm", ["session:vm-51", "session:vm-5163"]),
+        ("op:mm", []),
+        ("session:s", ["session:s1", "session:s2"]),
+        ("winner:", ["winner:triton_mm_1"]),
+    ],
+)
+def test_what_may_follow_of_each_kind(text: str, offered: list[str]) -> None:
+    assert [offer.text for offer in WITH_MORE.offers(text)] == offered
+
+
+def test_offers_say_what_they_are_and_are_not_too_many() -> None:
+    assert [(o.word, o.about) for o in WITH_MORE.offers("TYPE:bf")] == [("bf16", "5 tunings")]
+    (example,) = WITH_MORE.offers("gain<")
+    assert example.word == BY_NAME["gain"].example and example.about == BY_NAME["gain"].about
+    many = [row(str(at), f"op{at}") for at in range(50)]
+    assert len(Completion(many, FieldValues(Known({}, NOW)), {}).offers("op:op")) == 40
+
+
+def test_rows_are_read_again_only_if_they_changed() -> None:
+    facts = FieldValues(Known(SESSIONS, NOW))
+    read_op, read_age = facts.reader(BY_NAME["op"]), facts.reader(BY_NAME["age"])
+    assert read_op(ROWS[0]) is read_op(ROWS[0]) and read_age(ROWS[0]) == 60.0
+    facts.known = Known(SESSIONS, NOW + 5)
+    assert read_age(ROWS[0]) == 65.0, "what changes with time is read each time"
+    changed = replace(ROWS[0], tuning=replace(ROWS[0].tuning, op="bmm"))
+    assert read_op(changed) == ("bmm",) and facts.held == 1
+    for at in range(4):
+        read_op(replace(ROWS[0], key=str(at)))
+    facts.keep(ROWS[:1], 3)
+    assert facts.held == 5, "they are less than twice as many"
+    facts.keep(ROWS[:1], 2)
+    assert facts.held == 1

@@ -36,6 +36,14 @@ def test_what_comes_with_the_end_is_of_the_next_take(
     assert (second.settled, second.held) == (True, 2)
 
 
+def test_rows_that_rest_are_waited_for(tmp_path: Path) -> None:
+    feed = Feed([str(tmp_path)], Layout(tmp_path), lambda: None, polling=True)
+    feed._rested = math.inf
+    feed.inbox.put_records([Seen("/a.jsonl#1", Tuning("mm"))])
+    state = feed.take()
+    assert (state.more, state.settled, state.held) == (True, False, 1)
+
+
 def test_rows_rest_but_not_once_all_that_was_there_has_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ def test_shares_of_a_program(tmp_path: Path) -> None:
     share = share_of(model, 8)
     assert share.calls == 370
     assert share.share == pytest.approx(0.34)
-    assert share.told == "once"
+    assert share.basis == "once"
     assert (share.gain, share.at_most) == (None, None), "nothing was measured"
     assert [(p.graph, p.count, p.calls, p.share) for p in share.parts] == [
         ("aaaaaa1", 4, 80, pytest.approx(0.4)),
@@ -50,7 +50,7 @@ def test_shares_of_a_program(tmp_path: Path) -> None:
     ]
     # 80 calls of 2 ms: measured, and ATen takes 1.6 ms
     share = share_of(model, 16)
-    assert (share.calls, share.told) == (80, "measured")
+    assert (share.calls, share.basis) == (80, "measured")
     assert share.share == pytest.approx(0.16)
     assert share.gain == share.to_gain == pytest.approx(80 * 0.4 / 1000)
     assert share.at_most == pytest.approx(0.16 * (1 - 1 / 1.375))
@@ -107,7 +107,7 @@ def test_times_that_cannot_be_are_scaled_to_the_graph(tmp_path: Path) -> None:
     write_program(tmp_path)
     model = model_of(tmp_path)
     share = share_of(model, 24)
-    assert (share.told, share.share) == ("once", pytest.approx(0.2 * 0.9))
+    assert (share.basis, share.share) == ("once", pytest.approx(0.2 * 0.9))
     assert share.parts[0].share == pytest.approx(0.9)
     for row in graph_rows(model, Layout(tmp_path)):
         assert sum(tuning.share or 0.0 for tuning in row.tunings.values()) <= 1 + 1e-9
@@ -137,7 +137,7 @@ def test_calls_that_change_everything(tmp_path: Path) -> None:
     """Another graph's calls change the total, and so the share of rows that it does not hold."""
     log = write_program(tmp_path)
     model = model_of(tmp_path)
-    (program,) = model.programs()
+    (program,) = model.graphs.programs()
     assert program.total == 1000.0
     assert [seen.graph.id for seen in program.graphs] == ["aaaaaa1", "bbbbbb2"]
     seen = program.graphs[1]
@@ -147,7 +147,7 @@ def test_calls_that_change_everything(tmp_path: Path) -> None:
     assert row_of(model, 16).key in changes.changed
     assert share_of(model, 16).share == pytest.approx(160 / 2000)
     changes = model.apply([Gone(str(log))])
-    assert not model.rows() and not model.programs() and not model.trials("aaaaaa1")
+    assert not model.rows() and not model.graphs.programs() and not model.graphs.trials("aaaaaa1")
 
 
 def test_what_is_not_known(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_latest_program_counts(tmp_path: Path) -> None:
     model = model_of(tmp_path)
     shares = [row.share for row in model.rows()]
     assert {share.calls for share in shares if share} == {3, 5}
-    assert len(model.programs()) == 3
+    assert len(model.graphs.programs()) == 3
 
 
 def test_ranks_are_one_program(tmp_path: Path) -> None:
@@ -194,7 +194,8 @@ def test_ranks_are_one_program(tmp_path: Path) -> None:
             writer.write(GraphCalled(1, started + 9, 10 + rank, 1, 2.0))
             writer.close()
     model = model_of(tmp_path)
-    assert [(len(program.run), program.total) for program in model.programs()] == [(4, 92.0)] * 2
+    programs = model.graphs.programs()
+    assert [(len(program.run), program.total) for program in programs] == [(4, 92.0)] * 2
     share = next(row.share for row in model.rows() if row.share)
     assert (share.calls, share.share) == (46, 0.5)
     assert [(part.graph, part.calls) for part in share.parts] == [("aaaaaa1", 46)]

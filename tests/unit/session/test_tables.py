@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.records import Gone, Seen
 from rocm_tui.jobs.tune import problem_of, words_of
 from rocm_tui.render.detail import show_text
+from rocm_tui.session.attachments import Tables
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.query.fields import BY_NAME, Known
 from rocm_tui.session.refusals import EDITED, why_not_measured, why_not_tuned
@@ -188,7 +190,7 @@ def test_commands_list_and_show_entries(tmp_path: Path, capsys: pytest.CaptureFi
     }
     main(["show", asked["id"], "--from", str(untuned), "--cache-dir", str(tmp_path / "c")])
     out = capsys.readouterr().out
-    assert "asked for, not tuned" in out and "64×128 · 128×320" in out
+    assert "requested, not tuned" in out and "64×128 · 128×320" in out
     main(["ls", "--filter", "tuner:tunableop op:addmm", path])
     assert "gfx942" in (out := capsys.readouterr().out) and out.count("addmm") == 1
 
@@ -204,3 +206,15 @@ def test_two_tables_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_tuners_whose_tables_are_edited_are_known() -> None:
     assert {tuner.name for tuner in TUNERS if tuner.editing is not None} == EDITED
+
+
+def test_a_layer_with_another_padding_is_not_the_same_layer() -> None:
+    shapes, strides = ((1, 8, 16, 16), (8, 8, 3, 3)), ((2048, 256, 16, 1), (72, 9, 3, 1))
+    dtypes = ("torch.float32",) * 2
+    layer = Tuning("convolution", shapes, strides, dtypes, options=(("padding", (1, 1)),))
+    other = replace(layer, options=(("padding", (0, 0)),))
+    tables = Tables()
+    tables.add(layer)
+    tables.add(other)
+    assert tables.of(layer) == (layer,) and tables.of(other) == (other,)
+    assert set(tables.of(replace(layer, options=()))) == {layer, other}  # as far as it is seen

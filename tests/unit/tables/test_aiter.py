@@ -108,7 +108,7 @@ def test_a_batch_of_bfloat16() -> None:
     found = problem("B,M,N,K\n 4, 2, 8, 16\n", "bf16_untuned_batched_gemm.csv")
     assert found.op == "bmm" and found.shapes == ((4, 2, 16), (4, 16, 8))
     assert found.strides == ((32, 16, 1), (128, 1, 16))
-    with pytest.raises(NotAProblem, match="does not tell the types"):
+    with pytest.raises(NotAProblem, match="does not name the types"):
         problem("B,M,N,K\n4,2,8,16\n", "a8w8_untuned_batched_gemm.csv")
 
 

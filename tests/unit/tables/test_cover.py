@@ -71,7 +71,7 @@ def test_the_most_asked_for_stand_first_and_code_1(
         ["missed", "2", "33.3"],
         ["missed", "1", "16.7"],
     ]
-    assert out[4] == "asked for 3 products 6 times: 3 missed, 100 % of the times"
+    assert out[4] == "looked up 3 products 6 times: 3 missed, 100 % of the times"
 
 
 def test_aiter_rounds_m_up_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +102,7 @@ def test_another_device_s_rows_do_not_count(
     assert covered(capsys, "a.log", "my.csv", "--device", "gfx950:256")[0] == 0
     assert covered(capsys, "a.log", "my.csv", "--device", "gfx950:128")[0] == 1
     assert main(["cover", "a.log", "my.csv"]) == 0
-    assert "the log does not tell the device" in capsys.readouterr().out
+    assert "the log does not name the device" in capsys.readouterr().out
 
 
 def test_an_older_untuned_list_asks_for_what_its_columns_do_not_tell(
@@ -222,7 +222,7 @@ def test_the_written_lists_are_those_of_the_tuners(
     )
     assert main(["cover", "a.log", "--write", "todo.csv"]) == 1
     captured = capsys.readouterr()
-    assert "1 × AITER, the log does not tell their types" in captured.err
+    assert "1 × AITER, the log does not name their types" in captured.err
     assert "gemm_moe_tune.py -i todo.untuned_fmoe.csv -o tuned_fmoe.csv" in captured.out
     texts = {path.name: path.read_text() for path in folder.glob("todo*")}
     assert texts == {
@@ -313,7 +313,7 @@ def test_all_found_is_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
     assert main(["cover", "a.log"]) == 0
     assert main(["cover", "a.log", "--missed"]) == 0
-    assert "asked for 1 product 1 time: 1 found" in capsys.readouterr().out
+    assert "looked up 1 product 1 time: 1 found" in capsys.readouterr().out
 
 
 def test_hipblaslt_says_what_it_is_asked_not_what_is_tuned(

@@ -102,13 +102,13 @@ def test_the_same_values_leave_the_row_as_it_is() -> None:
         (b"GemmTunableOp_Half_TN,tn_320_64_128\n", "u.csv", 1, {"solution": "Default"}, "untuned"),
         (GEMM, "bf16_tuned_gemm.csv", 2, {"M": "32"}, "is not set here"),
         (GEMM, "bf16_tuned_gemm.csv", 2, {"cu_num": "80"}, "is not set here"),
-        (GEMM, "bf16_tuned_gemm.csv", 2, {"libtype": "a,b"}, "cannot stand in the column"),
-        (GEMM, "bf16_tuned_gemm.csv", 2, {"libtype": 'a"b'}, "cannot stand in the column"),
+        (GEMM, "bf16_tuned_gemm.csv", 2, {"libtype": "a,b"}, "is not allowed in the column"),
+        (GEMM, "bf16_tuned_gemm.csv", 2, {"libtype": 'a"b'}, "is not allowed in the column"),
         (TUNABLEOP, "r0.csv", 3, {"ms": "1_0"}, "is no time"),
         *((TUNABLEOP, "r0.csv", 3, {"ms": time}, "is no time") for time in ODD_TIMES),
         *((GEMM, "bf16_tuned_gemm.csv", 2, {"us": time}, "is no time") for time in ODD_TIMES),
         *(
-            (GEMM, "bf16_tuned_gemm.csv", 2, {name: word}, "cannot stand in the column")
+            (GEMM, "bf16_tuned_gemm.csv", 2, {name: word}, "is not allowed in the column")
             for name in ("libtype", "kernelName")
             for word in CODE
         ),

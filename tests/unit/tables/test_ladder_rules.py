@@ -87,13 +87,13 @@ def test_a_block_size_is_missing() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("E=8,N=512,device_name=NVIDIA_H100,dtype=bf16.json", "none asks for dtype=bf16"),
+        ("E=8,N=512,device_name=NVIDIA_H100,dtype=bf16.json", "no dtype=bf16"),
         ("E=8,N=512,device_name=X,dtype=fp8_w8a8,block_shape=[128, 128].json", "vLLM never reads"),
         (
             "triton_3_4_0/E=8,N=512,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json",
             "SGLang",
         ),
-        ("E=8,N=512,device_name=NVIDIA_H200_NVL.json", "every H200 is NVIDIA_H200"),
+        ("E=8,N=512,device_name=NVIDIA_H200_NVL.json", "calls every H200 NVIDIA_H200"),
     ],
 )
 def test_a_name_that_no_loader_asks_for(name: str, said: str) -> None:
@@ -218,7 +218,7 @@ def test_a_file_of_2024_has_no_names() -> None:
     found = linted(("tuning.txt", "Git Version: ab12\n" + "".join(rows)))
     told = [(each.rule, each.level) for each in found if each.rule != "bare-index"]
     assert told == [("unused-row", "warning"), ("duplicate", "warning"), ("duplicate", "note")]
-    assert any("as hipBLASLt of 2024 wrote it" in each.text for each in found)
+    assert any("as of 2024" in each.text for each in found)
 
 
 def test_a_convolution_twice_in_a_perf_db() -> None:

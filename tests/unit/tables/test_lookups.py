@@ -11,7 +11,15 @@ import pytest
 from backend.model.problem import Problem
 from backend.tables.model import TableDevice
 from rocm_tui.ingest import lookups
-from rocm_tui.ingest.lookups import Lookup, LookupCounts, Lookups, product_key, read_lookups
+from rocm_tui.ingest.lookups import (
+    Lookup,
+    LookupCounts,
+    LookupLine,
+    LookupOutcome,
+    Lookups,
+    product_key,
+    read_lookups,
+)
 from rocm_tui.render.cover import cover_notes
 from rocm_tui.tables.coverage import cover
 
@@ -36,6 +44,21 @@ CALL = (
     "--transA N --transB T --batch_count 1 --a_type bf16_r --b_type bf16_r --c_type bf16_r "
     "--d_type bf16_r --compute_type f32_r"
 )
+
+
+def test_answers_are_counted_with_what_was_run_most_often_and_the_first_call() -> None:
+    counts, ask = LookupCounts(), Lookup("hipblaslt", "gemm", SIZES)
+    assert (counts.times, counts.way) == (0, "")
+    for number, times in ((1, 2), (2, 3)):
+        said = LookupLine(ask, LookupOutcome.UNTOLD, f"solution {number}", call=f"call {number}")
+        counts.add(said, times)
+    counts.add(LookupLine(ask, LookupOutcome.MISSED, table="first.csv"))
+    counts.add(LookupLine(ask, LookupOutcome.FOUND, table="second.csv"))
+    assert (counts.untold, counts.missed, counts.found, counts.times) == (5, 1, 1, 7)
+    assert (counts.way, counts.call, counts.table) == ("solution 2", "call 1", "first.csv")
+    for number in range(9):
+        counts.add(LookupLine(ask, LookupOutcome.UNTOLD, f"way {number}"))
+    assert len(counts.ways) == 9 and counts.ways["other ways"] == 3
 
 
 def read(tmp_path: Path, *lines: str) -> Lookups:

@@ -103,7 +103,7 @@ def test_perf_dbs_name_each_size() -> None:
     assert back.shapes == ((8, 64, 14, 15), (64, 48, 3, 3))
     assert dict(back.options)["x_shape"] == (8, 96, 14, 15)
     assert problem_of_entry(found, weight).shapes == ((8, 96, 14, 15), (8, 64, 14, 15))
-    with pytest.raises(NotAProblem, match="not told"):
+    with pytest.raises(NotAProblem, match="not recorded"):
         problem_of_entry(found, open_)
 
 
@@ -171,7 +171,7 @@ def test_of_several_solvers_without_times_none_is_said_to_be_taken() -> None:
     one = TableRow(both, both.entries[0])
     assert solution_text(one) == "ConvAsm1x1U or ConvOclDirectFwd"
     told = ["".join(text for text, _ in line) for line in entry_lines(one, 120, 20)]
-    assert " 2 solutions, which is taken is not told" in told
+    assert " 2 solutions; which one is taken is unknown" in told
 
     def row(values: bytes) -> Row:
         format, model = format_named("miopen"), Model()

@@ -48,9 +48,9 @@ def test_a_product_of_an_untuned_row_is_not_there_yet() -> None:
     [
         (HEAD.replace(b"2.9.0", b"2.8.0"), "PT_VERSION is 2.8.0, here it is 2.9.0"),
         (HEAD + b"Validator,PT_VERSION,2.8.0\n", "PT_VERSION is 2.8.0"),  # the last one counts
-        (HEAD.splitlines(True)[0], "GCN_ARCH_NAME is not told"),
-        (HEAD + b"Validator,MORE,1\n", "MORE is 1, here it is not told"),
-        (OLD, "GCN_ARCH_NAME is not told"),
+        (HEAD.splitlines(True)[0], "GCN_ARCH_NAME is missing"),
+        (HEAD + b"Validator,MORE,1\n", "MORE is 1, here it is missing"),
+        (OLD, "GCN_ARCH_NAME is missing"),
         (HEAD.replace(b"\n", b"\r\n"), "line ends"),
         (b"\xef\xbb\xbf" + HEAD, "byte order mark"),
         (b"M,N,K,us\n1,2,3,4\n", "no file of TunableOp"),

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from backend.toolchain.target import Compiler, Target
-from backend.toolchain.targets import find
+from backend.toolchain.targets import find_compiler
 from tests.support.places import ROOT
 
 SCRIPT = ROOT / "benchmarks" / "bench_templates.py"
 
 
-@pytest.mark.skipif(not isinstance(find(Target("cpu")), Compiler), reason="needs g++")
+@pytest.mark.skipif(not isinstance(find_compiler(Target("cpu")), Compiler), reason="needs g++")
 def test_costs_here_and_no_gpu(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--choices", "1", "--targets", "cpu", "amdgpu:gfx908"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -34,7 +34,7 @@ def test_costs_here_and_no_gpu(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 3  # one a target
 
 
-@pytest.mark.skipif(not isinstance(find(Target("cpu")), Compiler), reason="needs g++")
+@pytest.mark.skipif(not isinstance(find_compiler(Target("cpu")), Compiler), reason="needs g++")
 def test_measures_and_writes_a_table(tmp_path: Path) -> None:
     """The part for a GPU, on the CPU target with two small products and a convolution."""
     out = tmp_path / "speed.md"

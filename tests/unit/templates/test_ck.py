@@ -19,7 +19,7 @@ from backend.templates.operand import Operand
 from backend.templates.problem import GemmProblem
 from backend.toolchain import code_cache
 from backend.toolchain.target import CompileOptions, Compiler, Headers, cuda
-from backend.toolchain.targets import find
+from backend.toolchain.targets import find_compiler
 from rocm_tui.session.kernel_resources import KernelResources, ResourceUse
 
 LIBRARY = Path(__file__).parents[2] / "support" / "ck_like"
@@ -56,7 +56,7 @@ def test_what_an_instance_computes(operation: Any) -> None:
     assert defect(operation, product(M, N, K)) is None  # it masks its edges
     assert defect(operation, product(32, 64, 96), **whole) is None
     assert "multiple of what a block" in str(defect(operation, product(M, 64, 96), **whole))
-    assert "K = 70 is no multiple" in str(defect(operation, product(32, 64, 70), **whole))
+    assert "K = 70 is not a multiple" in str(defect(operation, product(32, 64, 70), **whole))
     kept = {"gemm_specialization": "GemmSpecialization::MNPadding"}
     assert "K = 70" in str(defect(operation, product(37, 50, 70), **kept))
     assert "a is float32" in str(defect(operation, product(32, 64, 96), a_element_dtype="F16"))
@@ -83,7 +83,7 @@ def test_those_tried_are_spread_over_the_list(operation: Any) -> None:
     assert [config["k_per_block"] for config in tried] == [32, 128, 224]
     assert ck_configs(listed, product(32, 64, 96), 99)[9]["k_per_block"] == 320
     assert ck_configs([], product(32, 64, 96), 3) == []
-    with pytest.raises(ConfigError, match="does not tell"):
+    with pytest.raises(ConfigError, match="does not list"):
         ck_configs([object()], product(32, 64, 96), 3)
 
     @dataclass
@@ -96,7 +96,7 @@ def test_those_tried_are_spread_over_the_list(operation: Any) -> None:
 
 def test_what_a_kernel_takes_is_found_by_its_choice(operation: Any, tmp_path: Path) -> None:
     target = cuda("sm_90")
-    if not isinstance(find(target), Compiler):
+    if not isinstance(find_compiler(target), Compiler):
         pytest.skip(f"no compiler for {target}")
     problem = product(32, 64, 96)
     (config,) = ck_configs([operation], problem, 1)

@@ -21,7 +21,7 @@ from backend.toolchain.target import Missing, Target, amdgpu, cpu
 from tests.support.conv_lab import Binary, Class, check
 from tests.support.template_lab import Kernel, build, build_all
 
-if isinstance(missing := targets.find(cpu()), Missing):
+if isinstance(missing := targets.find_compiler(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
 GPUS = [
@@ -173,10 +173,10 @@ def test_what_no_product_is() -> None:
         with pytest.raises(UnsupportedProblemError, match=why):
             convolution_problem(o["X"], o["W"], o["Y"], None, given)
     gaps = replace(o["W"], strides=(72, 1, 24, 8))
-    with pytest.raises(UnsupportedProblemError, match="filters are no lines"):
+    with pytest.raises(UnsupportedProblemError, match="filters are not contiguous"):
         convolution_problem(o["X"], gaps, o["Y"], None, ())
     holes = replace(o["Y"], strides=(999, 1, 99, 8))
-    with pytest.raises(UnsupportedProblemError, match="places are no line"):
+    with pytest.raises(UnsupportedProblemError, match="places are not contiguous"):
         convolution_problem(o["X"], o["W"], holes, None, ())
     first = _operands(channels_last=False)["Y"]
     with pytest.raises(UnsupportedProblemError, match="groups of several images"):
@@ -206,7 +206,7 @@ def test_which_copies_gather() -> None:
 
 @pytest.mark.parametrize("target", GPUS, ids=str)
 def test_it_compiles_for_gpus_without_scratch(target: Target, tmp_path: Path) -> None:
-    if isinstance(found := targets.find(target), Missing):
+    if isinstance(found := targets.find_compiler(target), Missing):
         pytest.skip(found.reason)
     sizes = Sizes(8 * 56 * 56, 64, 9 * 16)
     configs = gemm_configs(CLASSES["strided"].problem(), target, sizes)

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from backend.errors import ConfigError, UnsupportedProblemError
-from backend.templates.config import DirectConfig, config_of
+from backend.templates.config import DirectConfig, parse_template_config
 from backend.templates.few_channels import direct_configs
 from backend.templates.legality import config_defect
 from backend.templates.problem import Sizes
-from backend.templates.rendering import render_direct
+from backend.templates.rendering import render
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu
 from tests.support.conv_lab import Binary, Class, check
 from tests.support.template_lab import Kernel, build, build_all
 from tools.resources_table import grouped_problem
 
-if isinstance(missing := targets.find(cpu()), Missing):
+if isinstance(missing := targets.find_compiler(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
 CLASSES = {
@@ -154,12 +154,12 @@ def test_what_is_no_direct_convolution() -> None:
     with pytest.raises(UnsupportedProblemError, match="channels are not last"):
         first.problem(joined=True)
     with pytest.raises(ConfigError, match="filters of all groups"):
-        render_direct(fours.problem(), fma, "entry")
+        render(fours.problem(), fma, "entry")
 
 
 def test_a_config_is_read_from_its_description() -> None:
     config = BINARIES["fours-mma"].config
-    assert config_of("direct", config.description) == config
+    assert parse_template_config("direct", config.description) == config
 
 
 def _offered(given: Class, target: Target) -> tuple[DirectConfig, ...]:

@@ -20,7 +20,7 @@ from tests.support.template_lab import Kernel, Run, build, build_all, failure, m
 from tools.resources_table import GPUS, SHAPES
 
 needs_compiler = pytest.mark.skipif(
-    isinstance(targets.find(cpu()), Missing), reason="no C++ compiler"
+    isinstance(targets.find_compiler(cpu()), Missing), reason="no C++ compiler"
 )
 
 CLASSES = (
@@ -255,7 +255,7 @@ def test_a_warpgroup_multiplies_fp8_where_its_sums_are_good_enough() -> None:
 
 @pytest.mark.parametrize("target", GPUS, ids=str)
 def test_every_type_compiles(target: Target, tmp_path: Path) -> None:
-    if isinstance(found := targets.find(target), Missing):
+    if isinstance(found := targets.find_compiler(target), Missing):
         pytest.skip(found.reason)
     parts = []
     for problem_class in CLASSES:

@@ -14,13 +14,13 @@ from backend.errors import ConfigError
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Sizes
-from backend.templates.rendering import render_gemm, render_skinny
+from backend.templates.rendering import render
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, cpu
 from tests.support.template_lab import Kernel, Run, build, failure, memory_for
 from tools.resources_table import plain_problem
 
-if isinstance(missing := targets.find(cpu()), Missing):
+if isinstance(missing := targets.find_compiler(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
 CONFIG = GemmConfig(32, 32, 32, 16, 16, unit="mfma16", kpack=2, vec_a=4, vec_b=4, vec_c=4)
@@ -44,7 +44,7 @@ def _run(m: int, n: int, k: int, split_k: int = 1) -> Run:
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    rendered = render_gemm(plain_problem("float16", Sizes(64, 64, 64)), CONFIG, "rt_kernel")
+    rendered = render(plain_problem("float16", Sizes(64, 64, 64)), CONFIG, "rt_kernel")
     return build(rendered, tmp_path_factory.mktemp("cache"))
 
 
@@ -57,11 +57,11 @@ def test_one_binary_serves_every_size(kernel: Kernel, split_k: int) -> None:
 def test_the_source_knows_no_size_and_no_runtime_argument() -> None:
     def source(sizes: Sizes, split_k: int) -> str:
         config = replace(CONFIG, split_k=split_k)
-        return render_gemm(plain_problem("float16", sizes), config, "rt_kernel").source
+        return render(plain_problem("float16", sizes), config, "rt_kernel").source
 
     assert source(Sizes(64, 64, 64), 1) == source(Sizes(1024, 8, 256), 8)
     skinny = [
-        render_skinny(plain_problem("float16", Sizes(4, n, 512)), config, "rt_kernel").source
+        render(plain_problem("float16", Sizes(4, n, 512)), config, "rt_kernel").source
         for n, config in ((64, SkinnyConfig(4, 16)), (128, SkinnyConfig(4, 16, split_k=2)))
     ]
     assert skinny[0] == skinny[1]
@@ -70,7 +70,7 @@ def test_the_source_knows_no_size_and_no_runtime_argument() -> None:
 def test_a_config_that_does_not_fit_is_not_rendered() -> None:
     odd = plain_problem("float16", Sizes(64, 63, 64))
     with pytest.raises(ConfigError, match="vec_b: the operand's alignment allows 1"):
-        render_gemm(odd, CONFIG, "rt_kernel")
+        render(odd, CONFIG, "rt_kernel")
 
 
 def _call(kernel: Kernel, run: Run, **instead: Any) -> int:
@@ -129,7 +129,7 @@ def test_the_cpu_offers_run_a_decoding_step(tmp_path: Path) -> None:
     """The list of the CPU itself, on the shape of a linear layer with one token."""
     sizes = Sizes(1, 256, 512)
     problem = plain_problem("float16", sizes)
-    tiled = [render_gemm(problem, c, "rt_kernel") for c in gemm_configs(problem, cpu(), sizes)]
-    skinny = [render_skinny(problem, c, "rt_kernel") for c in skinny_configs(problem, cpu(), sizes)]
+    tiled = [render(problem, c, "rt_kernel") for c in gemm_configs(problem, cpu(), sizes)]
+    skinny = [render(problem, c, "rt_kernel") for c in skinny_configs(problem, cpu(), sizes)]
     for rendered in (*tiled, *skinny):
         assert failure(build(rendered, tmp_path), _run(1, 256, 512)) is None

@@ -19,7 +19,7 @@ from backend.templates.fusion import Access, Epilogue
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.operand import Operand
 from backend.templates.problem import GemmProblem, Sizes
-from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.rendering import Rendered, render
 from backend.toolchain import code_cache
 from backend.toolchain.target import Target, cpu, parse_target
 from tests.support.chains import Term, epilogue, evaluate
@@ -97,9 +97,7 @@ CASES = {
 def rendered(name: str, target: Target) -> Rendered:
     of, skinny = CASES[name]
     made = config(of, skinny, target)
-    if isinstance(made, GemmConfig):
-        return render_gemm(of, made, "rt_kernel")
-    return render_skinny(of, made, "rt_kernel")
+    return render(of, made, "rt_kernel")
 
 
 @pytest.fixture(scope="module")
@@ -247,5 +245,5 @@ def test_epilogues_that_are_none() -> None:
     with pytest.raises(UnsupportedProblemError, match="are named"):
         Epilogue(made.steps, made.stores, (out,))
     loading = epilogue(lambda x, y: x + y, (out,), (Access("y", "int8", (0, 0, 1)),))
-    with pytest.raises(UnsupportedProblemError, match="loads y, no operand"):
+    with pytest.raises(UnsupportedProblemError, match="loads y, which is not an operand"):
         Epilogue(loading.steps, loading.stores)

@@ -45,9 +45,15 @@ def test_mistakes_are_told(
     source = rendered.source.replace("args.rows = last;", "args.rows = last - 1;")
     wrong = replace(right, name="wrong", rendered=lambda: replace(rendered, source=source))
     words = ["--device", "cpu", "--seconds", "60", "--least"]
-    for cases, code in (([right], 0), ([right, wrong], 1)):
+    behind = ["--after", wrong.label, "--names"]
+    for cases, more, code in (
+        ([right], [], 0),
+        ([right, wrong], [], 1),
+        ([wrong, right], behind, 0),
+    ):
         monkeypatch.setattr(numerics, "cases", lambda target, cases=cases: cases)
-        assert numerics.main(words) == code
-        said = capsys.readouterr().out
+        assert numerics.main([*words, *more]) == code
+        said, names = capsys.readouterr()
         assert ("WRONG grouped wrong" in said) == bool(code)
+        assert (f"trying {right.label}, seed 1\n" in names) == bool(more)
         assert "1 whole rounds: grouped " in said

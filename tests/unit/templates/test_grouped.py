@@ -20,13 +20,13 @@ from backend.templates.heuristics import gemm_configs
 from backend.templates.legality import config_defect
 from backend.templates.operand import DType, Operand
 from backend.templates.problem import GroupedProblem, Sizes, grouped_problem
-from backend.templates.rendering import Rendered, render_grouped
+from backend.templates.rendering import Rendered, render
 from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Unknown, resources
 from backend.toolchain.target import Missing, Target, amdgpu, cpu
 from tests.support.template_lab import Kernel, Run, build, failure, memory_for, try_drawn
 
-if isinstance(missing := targets.find(cpu()), Missing):
+if isinstance(missing := targets.find_compiler(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
 GPUS = [*map(amdgpu, ("gfx90a", "gfx942", "gfx1100", "gfx1201")), Target("cuda", "sm_90")]
@@ -60,7 +60,7 @@ def problem(dtype: DType, k_fast: bool) -> GroupedProblem:
 
 def rendered(name: str, tile: GemmConfig | None = None) -> Rendered:
     of = problem("bfloat16", True) if name == "mfma" else problem("float32", False)
-    return render_grouped(of, tile or TILES[name], "rt_kernel")
+    return render(of, tile or TILES[name], "rt_kernel")
 
 
 @pytest.fixture(scope="module")
@@ -165,12 +165,12 @@ def test_what_is_not_computed() -> None:
 
 @pytest.mark.parametrize("target", GPUS, ids=str)
 def test_it_compiles_for_gpus_without_scratch(target: Target, tmp_path: Path) -> None:
-    if isinstance(found := targets.find(target), Missing):
+    if isinstance(found := targets.find_compiler(target), Missing):
         pytest.skip(found.reason)
     of = problem("bfloat16", True)
     configs = gemm_configs(of, target, Sizes(4096, 2048, 1024), 99)
     assert configs and all(config.split_k == 1 for config in configs)
-    source = render_grouped(of, configs[0], "entry").source
+    source = render(of, configs[0], "entry").source
     made = resources(code_cache.compile(source, target, cache_root=tmp_path))
     if isinstance(made, Unknown):
         pytest.skip(made.reason)

@@ -15,7 +15,7 @@ from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import (
     config_defect,
     device_defect,
-    device_of,
+    device_limits,
     lds_bytes,
 )
 from backend.templates.operand import DType
@@ -44,7 +44,7 @@ GFX942 = amdgpu("gfx942")
 
 @pytest.mark.parametrize("target", DEFAULT_TARGETS, ids=str)
 def test_every_offer_obeys_all_rules(target: Target) -> None:
-    device = device_of(target)
+    device = device_limits(target)
     for sizes in SHAPES:
         for problem in (problem_class.problem() for problem_class in CLASSES):
             tiled = gemm_configs(problem, target, sizes, budget=99)
@@ -204,7 +204,7 @@ def test_unknown_architecture() -> None:
 
 
 def test_too_large_configs_are_refused_with_the_reason() -> None:
-    problem, device = plain_problem("float32", SQUARE), device_of(cuda("sm_90"))
+    problem, device = plain_problem("float32", SQUARE), device_limits(cuda("sm_90"))
     large = GemmConfig(256, 256, 32, 32, 64)
     assert lds_bytes(large, problem) == 2 * 4 * 32 * 2 * (256 + 4)
     assert str(device_defect(large, problem, device)).startswith("133120 bytes of LDS")

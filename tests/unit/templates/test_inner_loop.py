@@ -9,7 +9,7 @@ import pytest
 from backend.templates.config import GemmConfig
 from backend.templates.legality import staged_line
 from backend.templates.problem import Sizes
-from backend.templates.rendering import render_gemm
+from backend.templates.rendering import render
 from tools.inner_loop import UNITS, LdsAccess, bank_conflicts, conflicts
 from tools.resources_table import plain_problem
 
@@ -48,7 +48,7 @@ def test_reads_of_16_bytes_go_in_phases_of_their_own() -> None:
 def test_a_kernel_that_ran(tmp_path: Path) -> None:
     problem = plain_problem("float16", Sizes(4096, 4096, 4096), b_k_fast=True)
     config = GemmConfig(32, 32, 32, 16, 16, unit="mfma16", kpack=2, vec_a=8, vec_b=8, vec_c=4)
-    rendered = render_gemm(problem, config, "rt_kernel")
+    rendered = render(problem, config, "rt_kernel")
     seen = bank_conflicts(rendered, config, UNITS["gfx942"], tmp_path)
     assert seen.reads is not None and seen.reads >= 1
     assert seen.writes is not None and seen.writes >= 1

@@ -19,9 +19,9 @@ from backend.templates.rendering import (
     RUNTIME_ARGS,
     TemplateKernel,
     cexpr,
-    environment,
+    jinja_environment,
     literal,
-    render_gemm,
+    render,
 )
 from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, cpu
@@ -74,7 +74,7 @@ def test_wrong_use_is_an_error() -> None:
         kernel.def_kernel([X], [Y], (), input_reorder=[1])
     kernel = TemplateKernel("entry")
     kernel.def_kernel([X], [Y])
-    with pytest.raises(RenderError, match="no argument of entry tells s"):
+    with pytest.raises(RenderError, match="no argument of entry has the value of s"):
         kernel.size(X, 0)
     with pytest.raises(RenderError, match="dimension 2"):
         kernel.size(X, 2)
@@ -93,7 +93,7 @@ class ModularIndexing(sympy.Function):  # type: ignore[misc]
 
 
 def test_cexpr_computes_what_sympy_says(tmp_path: Path) -> None:
-    if isinstance(missing := targets.find(cpu()), Missing):
+    if isinstance(missing := targets.find_compiler(cpu()), Missing):
         pytest.skip(missing.reason)
     cases = [
         (S + 2 * T - 7, lambda s, t: s + 2 * t - 7),
@@ -153,14 +153,14 @@ def test_unsupported_problems_are_refused() -> None:
         _square(alpha=float("inf"))
     with pytest.raises(ConfigError, match="vec_a: the operand's alignment allows 1"):
         odd = Operand("X", "float16", (64, 64), (67, 1))
-        render_gemm(_square(a=odd), GemmConfig(64, 64, 32, 32, 32, vec_a=2), "entry")
-    with pytest.raises(ConfigError, match="no multiple of the matrix instruction"):
-        render_gemm(_square(), GemmConfig(64, 64, 32, 8, 32, unit="mfma16"), "entry")
+        render(_square(a=odd), GemmConfig(64, 64, 32, 32, 32, vec_a=2), "entry")
+    with pytest.raises(ConfigError, match="not a multiple of the matrix instruction"):
+        render(_square(), GemmConfig(64, 64, 32, 8, 32, unit="mfma16"), "entry")
 
 
 def test_an_undefined_name_in_a_template_is_an_error() -> None:
     with pytest.raises(jinja2.UndefinedError, match="'nothing' is undefined"):
-        environment().from_string("{{ nothing }}").render()
+        jinja_environment().from_string("{{ nothing }}").render()
 
 
 def test_float_literals_keep_their_bits() -> None:

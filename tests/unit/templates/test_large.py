@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.rendering import render_gemm, render_skinny
+from backend.templates.rendering import render
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, cpu
 from tests.support.sparse import sparse
 from tests.support.template_cases import Class
 from tests.support.template_lab import OPTIONS, Kernel, Memory, Run, build, failure, memory_for
 
-if isinstance(missing := targets.find(cpu()), Missing):
+if isinstance(missing := targets.find_compiler(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
 CONFIG = GemmConfig(32, 32, 32, 16, 16, vec_a=4, vec_b=4, vec_c=2)
@@ -36,8 +36,7 @@ class Case(NamedTuple):
     config: GemmConfig | SkinnyConfig
 
     def built(self, folder: Path, largest_grid: int | None = None) -> Kernel:
-        render = render_gemm if isinstance(self.config, GemmConfig) else render_skinny
-        rendered = render(self.problem_class.problem(), self.config, "rt_kernel")  # type: ignore[operator]
+        rendered = render(self.problem_class.problem(), self.config, "rt_kernel")
         limit = () if largest_grid is None else (("RT_LARGEST_GRID", str(largest_grid)),)
         options = replace(OPTIONS, defines=(*OPTIONS.defines, *limit))
         return build(rendered, folder, options=options)

@@ -14,7 +14,7 @@ from backend.toolchain.target import Missing, cpu
 from tests.support.template_cases import Binary, binaries, check
 from tests.support.template_lab import Kernel, build_all
 
-if isinstance(missing := targets.find(cpu()), Missing):
+if isinstance(missing := targets.find_compiler(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
 BINARIES = binaries()

@@ -41,7 +41,7 @@ from tests.support.prologue_cases import (
 from tests.support.template_lab import Kernel, build, build_all
 
 needs_compiler = pytest.mark.skipif(
-    isinstance(targets.find(cpu()), Missing), reason="no C++ compiler"
+    isinstance(targets.find_compiler(cpu()), Missing), reason="no C++ compiler"
 )
 
 CASES = (
@@ -125,7 +125,7 @@ def test_a_mistake_is_caught(case: str, right: str, wrong: str, tmp_path: Path) 
 )
 def test_it_compiles_for_gpus(target: Target, tmp_path: Path) -> None:
     """All in one source: half of what a compiler takes for one goes into its start."""
-    if isinstance(found := targets.find(target), Missing):
+    if isinstance(found := targets.find_compiler(target), Missing):
         pytest.skip(found.reason)
     sizes = Sizes(8, 64, 256)
     parts = []

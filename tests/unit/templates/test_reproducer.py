@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from backend.errors import ConfigError
+from backend.model.origin import choice_hash, kernel_hash
+from backend.model.problem import InputsKey, TensorSpec, format_inputs_key
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.operand import DType, Operand
 from backend.templates.problem import Activation, GemmProblem
-from backend.templates.rendering import Rendered, render_gemm, render_skinny
-from backend.templates.reproducer import ReproducerError, write
+from backend.templates.rendering import Rendered, render
+from backend.templates.reproducer import ReproducerError, rebuild, write
 from backend.toolchain.target import Target
 from tests.support.tools import needs_tool
 
@@ -41,13 +45,51 @@ def rendered(
     config: GemmConfig | SkinnyConfig
     if m <= 16:
         config = skinny_configs(problem, CPU, problem.sizes())[0]
-        return render_skinny(problem, config, "rocm_skinny")
+        return render(problem, config, "rocm_skinny")
     config = gemm_configs(problem, CPU, problem.sizes())[0]
     if split_k > 1:
-        from dataclasses import replace
-
         config = replace(config, split_k=split_k)
-    return render_gemm(problem, config, "rocm_gemm")
+    return render(problem, config, "rocm_gemm")
+
+
+def of(problem: GemmProblem) -> Rendered:
+    return render(problem, gemm_configs(problem, CPU, problem.sizes())[0], "rocm_gemm")
+
+
+def matrix(name: str, dtype: DType, rows: int, columns: int, transposed: bool = False) -> Operand:
+    strides = (1, rows) if transposed else (columns, 1)
+    item = Operand(name, dtype, (rows, columns), strides).item_bytes
+    return Operand(name, dtype, (rows, columns), strides, base_bytes=item)
+
+
+def scaled(dtype: DType) -> Rendered:
+    """A product of fp8 with a scale for each row, one number for the right factor, and a bias."""
+    return of(
+        GemmProblem(
+            matrix("a", dtype, 37, 70),
+            matrix("b", dtype, 70, 50, transposed=True),
+            matrix("out", "bfloat16", 37, 50),
+            Operand("bias", "bfloat16", (50,), (1,)),
+            scales=(matrix("scale_a", "float32", 37, 1), Operand("scale_b", "float32", (), ())),
+        )
+    )
+
+
+def whole() -> Rendered:
+    return of(
+        GemmProblem(
+            matrix("a", "int8", 37, 70),
+            matrix("b", "int8", 70, 50),
+            matrix("out", "int32", 37, 50),
+        )
+    )
+
+
+def two_products() -> Rendered:
+    a, b, c, d = (
+        matrix(name, "float64", *((37, 70) if name in "ac" else (70, 50))) for name in "abcd"
+    )
+    return of(GemmProblem(a, b, matrix("out", "float64", 37, 50), second=(c, d)))
 
 
 def make(folder: Path, target: str = "run") -> subprocess.CompletedProcess[str]:
@@ -64,8 +106,12 @@ def make(folder: Path, target: str = "run") -> subprocess.CompletedProcess[str]:
         rendered("float16", activation="gelu"),
         rendered("bfloat16", (1, 40, 33, 65), "silu"),
         rendered("float16", (2, 5, 64, 300), "relu"),
+        scaled("float8_e4m3fnuz"),
+        scaled("float8_e5m2"),
+        whole(),
+        two_products(),
     ],
-    ids=["fp32-split", "fp16-gelu", "bf16-silu", "skinny-relu"],
+    ids=["fp32-split", "fp16-gelu", "bf16-silu", "skinny-relu", "e4m3", "e5m2", "int8", "fp64-two"],
 )
 def test_builds_runs_and_is_right(kernel: Rendered, tmp_path: Path) -> None:
     write(tmp_path / "kernel", kernel, CPU)
@@ -101,9 +147,41 @@ def test_builds_with_nvcc(tmp_path: Path) -> None:
     target = Target("cuda", "sm_90")
     problem = rendered("float16").problem
     config = gemm_configs(problem, target, problem.sizes())[0]
-    write(tmp_path / "kernel", render_gemm(problem, config, "rocm_gemm"), target)
+    write(tmp_path / "kernel", render(problem, config, "rocm_gemm"), target)
     done = make(tmp_path / "kernel", "cuda")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_config_that_fits_another_type_of_the_result_is_no_obstacle() -> None:
+    """No key has the result's type, nor whether fast sums of fp8 were wanted: some choices fit only
+    these."""
+    target, (m, n, k) = Target("cuda", "sm_90a"), (256, 512, 1024)
+    problem = GemmProblem(
+        Operand("a", "float8_e4m3fn", (m, k), (k, 1)),
+        Operand("b", "float8_e4m3fn", (k, n), (1, k)),
+        Operand("out", "float32", (m, n), (n, 1)),
+        scales=tuple(Operand(name, "float32", (), ()) for name in ("scale_a", "scale_b")),
+        fast_sums=True,
+    )
+    config = next(c for c in gemm_configs(problem, target, problem.sizes()) if c.unit == "wgmma")
+    with pytest.raises(ConfigError):
+        render(replace(problem, fast_sums=False), config, "rocm_gemm")
+    source = render(problem, config, "rocm_gemm").source
+    hash = choice_hash("gemm", kernel_hash(source, "rocm_gemm", str(target)), config.description)
+    one = TensorSpec("cuda", "torch.float32", (), (), 0)
+    specs = (
+        TensorSpec("cuda", "torch.float8_e4m3fn", (m, k), (k, 1), 0),
+        TensorSpec("cuda", "torch.float8_e4m3fn", (k, n), (1, k), 0),
+        *(one, one),
+    )
+    inputs = format_inputs_key(InputsKey(specs))
+    again = rebuild("scaled_mm", inputs, config.description, hash, target)
+    assert again.source == source
+    with pytest.raises(ReproducerError, match="factors that its inputs do not show"):
+        rebuild("scaled_mm", inputs, config.description, f"{hash[:-1]}x", target)
+    wide = InputsKey(tuple(replace(spec, dtype="torch.float64") for spec in specs[:2]))
+    with pytest.raises(ReproducerError, match="the config does not fit its inputs"):
+        rebuild("mm", format_inputs_key(wide), config.description, hash, target)
 
 
 def test_refuses_a_folder_with_something_in_it(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def _together(group: Sequence[Offer]) -> str:
 
 @pytest.mark.parametrize("target", GPUS, ids=str)
 def test_default_configs_compile_and_do_not_spill(target: Target, tmp_path: Path) -> None:
-    if isinstance(found := targets.find(target), Missing):
+    if isinstance(found := targets.find_compiler(target), Missing):
         pytest.skip(found.reason)
 
     def compiled(group: Sequence[Offer]) -> tuple[Resources, ...] | Unknown:
@@ -90,7 +90,7 @@ def test_a_library_for_a_gpu_loads_and_says_that_there_is_none(
     template: str, tmp_path: Path
 ) -> None:
     target = amdgpu("gfx90a")
-    found = targets.find(target)
+    found = targets.find_compiler(target)
     if isinstance(found, Missing) or not found.loadable:
         pytest.skip("no compiler here makes a library for gfx90a: needs hipcc or ROCm")
     offer = next(offer for offer in offers(target) if offer.template == template)

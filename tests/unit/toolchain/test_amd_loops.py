@@ -105,7 +105,7 @@ RT_EXPORT int entry(const float* a, const float* b, float* out, int count) {
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_a_compiler_is_asked(arch: str) -> None:
     target = Target("amdgpu", arch)
-    if isinstance(missing := targets.find(target), Missing):
+    if isinstance(missing := targets.find_compiler(target), Missing):
         pytest.skip(missing.reason)
     (kernel,) = (
         v for k, v in functions(assembly(SOURCE, target, CompileOptions(1))).items() if "dot" in k
@@ -136,7 +136,7 @@ RT_EXPORT int entry(const rt::half* from, rt::half* to) {
 )
 def test_16_bytes_are_one_access(target: Target, load: str, store: str) -> None:
     """nvcc made sixteen of it where values were taken from memory by reference."""
-    if isinstance(missing := targets.find(target), Missing):
+    if isinstance(missing := targets.find_compiler(target), Missing):
         pytest.skip(missing.reason)
     text = assembly(COPY, target)
     words = re.findall(r"\s(?:global_(?:load|store)|(?:ld|st)\.global)\S+", text)

@@ -30,7 +30,7 @@ from backend.toolchain.code_cache import (
     toolchain_of,
 )
 from backend.toolchain.target import CompileOptions, Compiler, cpu
-from backend.toolchain.targets import find, require
+from backend.toolchain.targets import find_compiler, require
 from tests.support.places import ROOT
 from tests.support.toolchain_kernels import available
 
@@ -174,7 +174,9 @@ def test_a_library_of_a_known_toolchain_needs_no_word_of_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = compile(KERNEL, cpu(), cache_root=tmp_path)
-    monkeypatch.setattr("backend.toolchain.targets.find", lambda target: pytest.fail("asked"))
+    monkeypatch.setattr(
+        "backend.toolchain.targets.find_compiler", lambda target: pytest.fail("asked")
+    )
     again = compile(KERNEL, cpu(), cache_root=tmp_path, toolchain=made.toolchain)
     assert again.path == made.path and again.from_cache
 
@@ -361,6 +363,6 @@ def test_a_rebuild_does_not_touch_a_loaded_library(tmp_path: Path) -> None:
 def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     found = require(cpu())
     monkeypatch.setenv("CXX", f"{found.executable[0]} -m64")
-    assert find(cpu()) == found
+    assert find_compiler(cpu()) == found
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert isinstance(find(cpu()), Compiler)
+    assert isinstance(find_compiler(cpu()), Compiler)

@@ -7,7 +7,7 @@ import torch
 
 from backend.toolchain import code_cache
 from backend.toolchain.target import Compiler, Target, amdgpu, cuda
-from backend.toolchain.targets import find
+from backend.toolchain.targets import find_compiler
 from tests.support.matrix_units import CDNA, OTHERS
 from tests.support.toolchain_kernels import build, call
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(TARGET is None, reason="no GPU that torch can us
 
 def library(name: str) -> code_cache.Library:
     assert TARGET is not None
-    compiler = find(TARGET)
+    compiler = find_compiler(TARGET)
     if not isinstance(compiler, Compiler) or not compiler.loadable:
         pytest.skip(f"no compiler that makes a library for {TARGET}")
     return code_cache.load(build(name, TARGET).path)

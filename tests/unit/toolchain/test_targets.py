@@ -36,7 +36,7 @@ from backend.toolchain.targets import (
     DEFAULT_TARGETS,
     candidates,
     commands,
-    find,
+    find_compiler,
     knows,
     report,
     require,
@@ -49,7 +49,7 @@ GPUS = [target for target in DEFAULT_TARGETS if target.kind != "cpu"]
 
 
 def device_compilers(target: Target) -> list[Compiler]:
-    found = [find(target)] if target.kind == "cuda" else candidates(target)
+    found = [find_compiler(target)] if target.kind == "cuda" else candidates(target)
     compilers = [compiler for compiler in found if isinstance(compiler, Compiler)]
     return [c for c in compilers if target.kind == "cuda" or knows(c)]
 
@@ -366,7 +366,7 @@ def test_a_missing_compiler_disables_its_target(
         assert not row.available
         assert "install" in row.reason
         assert "\n" not in row.reason
-        assert isinstance(find(row.target), Missing)
+        assert isinstance(find_compiler(row.target), Missing)
     with pytest.raises(MissingCompilerError, match=r"target cpu is off: no g\+\+"):
         require(cpu())
 
@@ -379,13 +379,13 @@ def test_a_clang_that_is_too_old_is_passed_over(
         pytest.skip("no clang-15")
     monkeypatch.setenv("PATH", str(old))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert isinstance(find(amdgpu("gfx90a")), Missing)
+    assert isinstance(find_compiler(amdgpu("gfx90a")), Missing)
 
 
 def test_an_unknown_arch_is_said_to_be_unknown() -> None:
     if not device_compilers(amdgpu("gfx90a")):
         pytest.skip("no compiler for AMD GPUs")
-    missing = find(amdgpu("gfx999"))
+    missing = find_compiler(amdgpu("gfx999"))
     assert isinstance(missing, Missing)
     assert missing.reason.startswith("gfx999 is unknown to ")
 

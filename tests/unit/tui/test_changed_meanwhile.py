@@ -99,7 +99,7 @@ async def test_a_pin_over_one_that_was_taken_back(tmp_path: Path) -> None:
         await asked(app, pilot)
         take_back(tmp_path)
         await pilot.press("enter")
-        await refused(app, pilot, "its pin was taken back meanwhile; nothing was pinned")
+        await refused(app, pilot, "it was unpinned meanwhile; nothing was pinned")
         assert not pinned(tmp_path)
 
 
@@ -137,7 +137,7 @@ async def test_an_undo_of_what_is_in_force_no_more(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
         await until(pilot, lambda: panes.table.current and panes.table.current.pin)
-        await pilot.press("U")
+        await pilot.press("z")
         await asked(app, pilot)
         pin_other(tmp_path)
         await pilot.press("enter")

@@ -82,7 +82,7 @@ async def test_pin_and_unpin_do_the_same_in_a_shell(tmp_path: Path) -> None:
         assert path.read_bytes() == original
         await until(pilot, lambda: len(read_commands(Layout(cache))) == 1)
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
-        await pilot.press("J", "d")
+        await pilot.press("4", "d")
         await until(pilot, lambda: "Pinned mm-bb" in screen_text(app.screen))
         assert "rocm-tui pin" in screen_text(app.screen)
         app._clipboard = ""
@@ -154,9 +154,9 @@ async def test_undo_goes_back_beyond_this_screen(tmp_path: Path) -> None:
         assert row is not None and row.tuning.key is not None
         store.pin(None, row.tuning.key, "mm-bb", label="mm", note="yesterday")
         store.unpin(row.tuning.key)
-        await pilot.press("U")
+        await pilot.press("z")
         await asked(app, pilot)
-        assert "Pins mm → mm again." in str(app.screen.query_one("#lines").render())
+        assert "Pin mm → mm again." in str(app.screen.query_one("#lines").render())
         command = await copied(app, pilot)
         await pilot.press("enter")
         await until(pilot, lambda: pins(tmp_path))
@@ -164,7 +164,7 @@ async def test_undo_goes_back_beyond_this_screen(tmp_path: Path) -> None:
         assert shell(command).returncode == 0
         assert not pins(tmp_path) and path.read_bytes() == original
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
-        await pilot.press("U")
+        await pilot.press("z")
         said = "Nothing is left to undo"
         await until(pilot, lambda: any(said in note.message for note in app._notifications))
 
@@ -215,3 +215,16 @@ async def test_the_whole_question_fits_the_smallest_common_terminal(tmp_path: Pa
         for name in ("#what", "#warning", "#lines", "#command", "Input", "#yes"):
             region = app.screen.query_one(name).region
             assert region.height and region.bottom < 24, name
+
+
+async def test_the_copied_command_is_the_one_under_the_cursor_in_whichever_order(
+    tmp_path: Path,
+) -> None:
+    for name in ("first", "second", "third"):
+        command = f"rocm-tui pin {name} {'x' * 100}"
+        record_command(Layout(tmp_path), command, "Pinned it", ok=True)
+    async with running(tmp_path, size=(80, 24)) as (app, pilot):
+        await pilot.press("4", "d")
+        await until(pilot, lambda: "3 actions" in screen_text(app.screen))
+        await pilot.press("j")
+        assert "second" in await copied(app, pilot)

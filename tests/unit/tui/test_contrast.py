@@ -20,6 +20,8 @@ LOOKS = [
     (themes.ANSI, ColorSystem.STANDARD),
 ]
 LEAST = 3.0
+_MAGENTA = "#9d65ff"
+"""What Textual takes for the scrollbars of a theme of 16 colours."""
 
 
 def weak(lines: list[list[drawing.Run]], region: Region) -> set[str]:
@@ -64,4 +66,15 @@ async def test_every_theme_on_what_textual_draws(tmp_path: Path) -> None:
         await until(pilot, lambda: len(app.screen_stack) > 1)
         await pilot.pause(0.3)
         await look("the palette", "CommandPalette > *")
+        for theme, colors in LOOKS:
+            dress(app, theme)
+            app.refresh_css(animate=False)
+            lines = drawing.lines_of(app, colors)
+            (chosen,) = (run for line in lines for run in line if "Change theme" in run[1])
+            (other,) = (run for line in lines for run in line if "app: Quit" in run[1])
+            if contrast(chosen[3], other[3]) < 1.1:
+                bad[f"the chosen command in {app.theme}"] = {chosen[3], other[3]}
+            scrollbar = {run[3] for line in lines for run in line if run[0] + len(run[1]) == 100}
+            if _MAGENTA in scrollbar:
+                bad[f"the scrollbar in {app.theme}"] = scrollbar
     assert bad == {}

@@ -14,12 +14,12 @@ from rocm_tui.tui.widgets.one_line import OneLine
 from tests.support.screen_lab import all_text, running, until
 
 SCREENS = {
-    "P": "Pins",
-    "C": "Report",
-    "T": "Trials",
-    "L": "Sessions",
-    "J": "Jobs",
-    "E": "Entries",
+    "3": "Pins",
+    "5": "Report",
+    "8": "Trials",
+    "6": "Sessions",
+    "4": "Jobs",
+    "9": "Entries",
 }
 NOTHING_TO_SAY = {"report.saved", "trials.text", "entries.whole"}
 """The page that the key opens is open; enter is about a line, and there is none."""
@@ -30,7 +30,7 @@ async def test_a_key_on_nothing_says_so(opens: str, tmp_path: Path) -> None:
     async with running(tmp_path, size=(140, 45)) as (app, pilot):
         watch = app.screen
         await pilot.press(opens)
-        await until(pilot, lambda: f"rocm-tui  {SCREENS[opens]}" in all_text(app))
+        await until(pilot, lambda: SCREENS[opens] == app.screen.PLACE)
         screen = app.screen
         assert isinstance(screen, BaseScreen) and screen is not watch
         keys = [one for one in type(screen).BINDINGS if isinstance(one, Binding)]
@@ -55,21 +55,21 @@ async def test_a_key_on_nothing_says_so(opens: str, tmp_path: Path) -> None:
                 await pilot.press("escape")
             if app.screen is watch:  # one screen took the place of the other
                 await pilot.press(opens)
-                await until(pilot, lambda: f"rocm-tui  {SCREENS[opens]}" in all_text(app))
+                await until(pilot, lambda: SCREENS[opens] == app.screen.PLACE)
                 screen = app.screen
         assert not silent
 
 
 async def test_of_no_graph_it_is_not_said_that_nothing_was_tried_in_it(tmp_path: Path) -> None:
     async with running(tmp_path, size=(140, 45)) as (app, pilot):
-        await pilot.press("T")
-        await until(pilot, lambda: "No compiled graph is known yet" in all_text(app))
+        await pilot.press("8")
+        await until(pilot, lambda: "No compiled graph yet" in all_text(app))
         assert "this graph" not in all_text(app)
 
 
 async def test_a_line_that_is_cut_ends_with_a_sign(tmp_path: Path) -> None:
     async with running(tmp_path, size=(80, 24)) as (app, pilot):
-        await pilot.press("S")
+        await pilot.press("7")
         await until(pilot, lambda: "rocm-tui  Sources" in all_text(app))
         line = app.screen.query_one("#about", OneLine)
         line.put((("$ rocm-tui measure 3fa91c2 ", "head"), ("x" * 100, "title")))
@@ -89,7 +89,7 @@ async def test_a_file_of_which_nothing_can_be_read_is_no_quiet_one(tmp_path: Pat
     core = tmp_path / "train.log"
     core.write_bytes(bytes(range(256)) * 40)
     async with running(tmp_path / "cache", core, size=(140, 45)) as (app, pilot):
-        await until(pilot, lambda: "train.log is not read (S says why)" in all_text(app))
+        await until(pilot, lambda: "train.log is not read (7 says why)" in all_text(app))
 
 
 async def test_a_file_that_is_not_read_is_not_followed(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_a_file_that_is_not_read_is_not_followed(tmp_path: Path) -> None:
     (logs / "core").write_bytes(bytes(range(256)) * 40)
     (logs / "core.log").write_bytes(bytes(range(256)) * 40)
     async with running(tmp_path / "cache", logs, size=(140, 45)) as (app, pilot):
-        await pilot.press("S")
+        await pilot.press("7")
         await until(pilot, lambda: "not read" in all_text(app))
         lines = [line for line in all_text(app).splitlines() if "core.log" in line]
         assert lines and all("not read" in one and one.count("KiB") == 1 for one in lines)

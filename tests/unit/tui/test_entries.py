@@ -29,7 +29,7 @@ def write(folder: Path, count: int) -> Path:
 async def test_rows_are_found_as_words_are_typed(tmp_path: Path) -> None:
     path = write(tmp_path, 2000)
     async with running(tmp_path, path, size=(120, 30)) as (app, pilot):
-        await pilot.press("E")
+        await pilot.press("9")
         await until(pilot, lambda: "lint: 1 error" in all_text(app))
         assert "1 table, 2,001 entries" in all_text(app) and "gfx942" in all_text(app)
         await pilot.press("G")
@@ -50,11 +50,11 @@ async def test_rows_are_found_as_words_are_typed(tmp_path: Path) -> None:
 
 async def test_what_a_file_says_is_data_and_no_table_is_said_to_be_none(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
-        await pilot.press("E")
-        await until(pilot, lambda: "No table of another tuner" in all_text(app))
+        await pilot.press("9")
+        await until(pilot, lambda: "No other tuner's table" in all_text(app))
     path = write(tmp_path, 3)
     async with running(tmp_path, path, size=(80, 24)) as (app, pilot):
-        await pilot.press("E")
+        await pilot.press("9")
         await until(pilot, lambda: "4 entries" in all_text(app) and " red " in all_text(app))
         assert "\x1b" not in all_text(app)
         write(tmp_path, 0)
@@ -69,7 +69,7 @@ async def test_what_lint_finds_is_marked_told_and_found(
     folder = tmp_path / "tables"
     sample_tables.write(folder)
     async with running(tmp_path, folder, size=(200, 40)) as (app, pilot):
-        await pilot.press("E")
+        await pilot.press("9")
         await until(
             pilot, lambda: "lint for gfx942:304: 3 warnings, 3 notes" in screen_text(app.screen)
         )
@@ -100,7 +100,7 @@ async def test_a_table_that_is_written_is_read_again_and_cursor_and_search_stay(
     twice = "GemmTunableOp_Half_TN,tn_8_8_8,Gemm_Rocblas_1,0.1\n"
     other.write_text(HEAD + twice + twice)
     async with running(tmp_path, path, other, size=(160, 30)) as (app, pilot):
-        await pilot.press("E")
+        await pilot.press("9")
         await until(pilot, lambda: "lint: 2 errors" in all_text(app))
         await pilot.press("slash")
         await until(pilot, lambda: app.screen.query(Input))

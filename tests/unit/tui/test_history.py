@@ -22,7 +22,7 @@ async def test_history(tmp_path: Path, size: tuple[int, int]) -> None:
         rows = panes.table.rows
         at = next(n for n, row in enumerate(rows) if row.id == KEY.id and row.occurrence == 2)
         panes.table.move_cursor(at)
-        await pilot.press("H")
+        await pilot.press("i")
         await until(pilot, lambda: isinstance(app.screen, HistoryScreen))
         await until(pilot, lambda: "5 events" in screen_text(app.screen))
         await until(pilot, lambda: "torch → 2.13.0" in screen_text(app.screen))
@@ -48,5 +48,5 @@ async def test_history(tmp_path: Path, size: tuple[int, int]) -> None:
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         current = panes.table.current
         assert current is not None and (current.id, current.occurrence) == (KEY.id, 1)
-        await pilot.press("H", "escape")
+        await pilot.press("i", "escape")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))

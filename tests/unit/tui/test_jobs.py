@@ -26,19 +26,19 @@ async def test_running_and_waiting_jobs_are_counted_in_the_title(tmp_path: Path)
     ends = [threading.Event() for _ in range(3)]
     async with running(tmp_path, size=(120, 30)) as (app, pilot):
         try:
-            await pilot.press("J")
+            await pilot.press("4")
             await until(pilot, lambda: isinstance(app.screen, JobsScreen))
 
             async def title_is(facts: str) -> None:
                 bar = app.screen.query_one("#title")
                 await until(
-                    pilot, lambda: screen_text(bar).split() == f"rocm-tui Jobs {facts}".split()
+                    pilot, lambda: screen_text(bar).rpartition("Report")[2].strip() == facts
                 )
 
             await title_is("0 running")
             for title, end, lane in zip(("aaa", "bbb", "ccc"), ends, "001", strict=True):
                 app.jobs.submit(order(title, end, lane))
-            await title_is("2 running · 1 waiting")
+            await title_is("2 running · 1 queued")
             ends[0].set()
             await title_is("2 running")
             ends[2].set()

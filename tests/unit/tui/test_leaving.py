@@ -15,7 +15,7 @@ from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.one_line import KeyBar
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
 
-UPPER = ("P", "J", "S", "C", "T", "question_mark", "c")
+UPPER = ("3", "4", "7", "5", "8", "question_mark", "c")
 
 
 @pytest.mark.parametrize("leave", ["q", "escape"])
@@ -33,7 +33,7 @@ async def test_the_upper_screen_is_closed_and_nothing_else(tmp_path: Path, leave
             await pilot.press(leave)
             await until(pilot, lambda: isinstance(app.screen, WatchScreen))
             assert app.is_running
-        await pilot.press("P", "question_mark")
+        await pilot.press("3", "question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         await pilot.press(leave)
         assert len(app.screen_stack) == 2 and app.is_running

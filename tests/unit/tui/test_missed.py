@@ -48,6 +48,6 @@ async def test_a_log_with_tunings_and_misses_is_named(
     assert main(["ls", str(log)]) == 0
     assert capsys.readouterr().err.startswith("rocm-tui: 2 products missed in tuned tables: ")
     async with running(tmp_path / "cache", log, tables[0], size=(200, 24)) as (app, pilot):
-        await until(pilot, lambda: "1 missed (S)" in screen_text(app.screen))
-        await pilot.press("S")
+        await until(pilot, lambda: "1 missed (7)" in screen_text(app.screen))
+        await pilot.press("7")
         await until(pilot, lambda: told in screen_text(app.screen))

@@ -87,7 +87,7 @@ async def test_a_burst_closes_no_more_than_is_open(tmp_path: Path) -> None:
     write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
-        await pilot.press("C")
+        await pilot.press("5")
         await until(pilot, lambda: isinstance(app.screen, ReportScreen))
         screen = app.screen
         assert isinstance(screen, ReportScreen)
@@ -129,11 +129,11 @@ async def test_help_goes_back_to_where_it_was_asked(tmp_path: Path) -> None:
     write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 1)
-        await pilot.press("J", "question_mark")
+        await pilot.press("4", "question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, JobsScreen))
-        await pilot.press("question_mark", "S")
+        await pilot.press("escape", "7")
         await until(pilot, lambda: isinstance(app.screen, SourcesScreen))
         assert len(app.screen_stack) == 2
 
@@ -194,7 +194,7 @@ async def test_what_was_scrolled_away_stays_away(tmp_path: Path) -> None:
 
 async def test_the_log_of_a_job_stays_where_it_was_scrolled(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
-        await pilot.press("J")
+        await pilot.press("4")
         await until(pilot, lambda: isinstance(app.screen, JobsScreen))
         assert "wrote nothing" not in screen_text(app.screen), "there is no worker"
         log = app.screen.query_one(JobLog)
@@ -235,7 +235,7 @@ async def test_the_filter_makes_the_text_of_an_unchanged_row_once(
 async def test_problems_are_told_in_full_and_not_without_end(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     async with running(tmp_path) as (app, pilot):
-        await pilot.press("S")
+        await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SourcesScreen))
         long = "a word that the list cuts in its middle and that a person wants to read"
         problems = app.feed.model._problems
@@ -246,7 +246,10 @@ async def test_problems_are_told_in_full_and_not_without_end(tmp_path: Path) -> 
         about = screen.query_one("#about", LineView)
         assert "3,000 problems, newest first, 1000 shown" in screen_text(about)
         await pilot.press("tab", "j")
-        await until(pilot, lambda: f"2998 {long}" in screen_text(about))
+        await until(pilot, lambda: "▌a.log:2998" in screen_text(screen))
+        shown = screen_text(screen.query_one("#problems", LineView)).splitlines()
+        first = next(at for at, line in enumerate(shown) if line.startswith("▌"))
+        assert "wants to read" in shown[first + 1], "it goes on in the next line"
         await pilot.press("y")
         assert app.clipboard == f"2998 {long}"
         await pilot.press("tab")
@@ -258,8 +261,8 @@ async def test_the_same_problem_thirty_times_is_one_line(tmp_path: Path) -> None
     log = tmp_path / "train.log"
     log.write_text("Exception out of resource: shared memory\n" * 30)
     async with running(tmp_path, log) as (app, pilot):
-        await until(pilot, lambda: "1 problem (S)" in screen_text(app.screen))
-        await pilot.press("S")
+        await until(pilot, lambda: "1 problem (7)" in screen_text(app.screen))
+        await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SourcesScreen))
         assert "1 problem, newest first" in screen_text(app.screen.query_one("#about"))
         assert "shared memory (30 times)" in screen_text(app.screen.query_one("#problems"))
@@ -273,7 +276,7 @@ async def test_the_cursor_stays_on_its_pin_and_the_history_grows(tmp_path: Path)
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 2)
         await until(pilot, lambda: app.feed.pins)
-        await pilot.press("P")
+        await pilot.press("3")
         await until(pilot, lambda: isinstance(app.screen, PinsScreen))
         screen = app.screen
         assert isinstance(screen, PinsScreen)
@@ -295,9 +298,10 @@ async def test_the_cursor_stays_on_its_pin_and_the_history_grows(tmp_path: Path)
 async def test_facts_give_way_one_by_one(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, _):
         title = app.screen.query_one(TitleBar)
-        title.show("Watch", ["one fact", "another " * 3, "the last " * 3], "a notice")
+        title.show("Done", [], ["one fact", "another " * 3, "the last " * 3, "short"], "a notice")
         assert "one fact · another" in screen_text(title) and "last" not in screen_text(title)
-        title.show("Watch", ["one fact", "x" * 80])
+        assert screen_text(title).rstrip().endswith("short")
+        title.show("Done", [], ["one fact", "x" * 80], "")
         assert screen_text(title).rstrip().endswith("one fact")
 
 
@@ -313,7 +317,7 @@ async def test_a_pin_that_the_disk_refuses_is_one_line(
         await panes_of(app, pilot, 1)
         monkeypatch.setattr(PinStore, "plan", refused)
         monkeypatch.setattr(PinStore, "history", refused)
-        for key in ("p", "P"):
+        for key in ("p", "3"):
             app.clear_notifications()
             await pilot.press(key)
             await until(pilot, lambda: any("denied" in n.message for n in app._notifications))
@@ -341,14 +345,14 @@ async def test_the_palette_offers_what_the_keys_of_a_screen_do(tmp_path: Path) -
     write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 1)
-        for key, title in (("P", "here: Re-apply"), ("S", "here: Copy"), ("C", "here: Next page")):
+        for key, title in (("3", "here: Undo"), ("7", "here: Copy"), ("5", "here: Next page")):
             await pilot.press(key)
             await until(pilot, lambda: not isinstance(app.screen, WatchScreen))
             await until(pilot, lambda: app.screen.query_one("#keys", KeyBar).keys)
             found = {command.title: command for command in app.get_system_commands(app.screen)}
             assert title in found and "here: Back" not in found
             await pilot.press("escape")
-        await pilot.press("C")
+        await pilot.press("5")
         await until(pilot, lambda: isinstance(app.screen, ReportScreen))
         await until(pilot, lambda: app.screen.query_one("#keys", KeyBar).keys)
         found = {command.title: command for command in app.get_system_commands(app.screen)}
@@ -409,4 +413,7 @@ async def test_a_pin_that_is_made_again_takes_the_place_of_nothing(tmp_path: Pat
         await asked(app, pilot)
         told = str(app.screen.query_one("#lines").render())
         assert "It is pinned already: a new note takes the place of the old one." in told
-        assert "Its rivals are out of reach already in cache/" in told and "0 rivals" not in told
+        assert (
+            "The times of its rivals are out of reach already in cache/" in told
+            and "0 rivals" not in told
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -12,6 +13,7 @@ from textual.pilot import Pilot
 
 from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
+from backend.processes.tree import identity, lives
 from rocm_tui.ingest.records import Seen
 from rocm_tui.launch.program import Detached, Launched, kept_programs
 from rocm_tui.tui.app import RocmTui
@@ -20,7 +22,7 @@ from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.output import OutputPane
 from rocm_tui.tui.widgets.panes import WIDE, columns_of_table, moved, size_of
-from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
+from tests.support.screen_lab import keys_of, panes_of, running, screen_text, until, write_cache
 
 
 def test_the_table_gets_what_it_wants_and_the_choices_the_rest() -> None:
@@ -39,7 +41,7 @@ async def test_no_column_is_missing_while_the_choices_have_room(tmp_path: Path) 
         panes = await panes_of(app, pilot, 2)
         wanted = panes.table.wanted
         await until(pilot, lambda: panes.table.size.width == wanted)
-        assert "AGE" in screen_text(panes.table) and "LEAD" in screen_text(panes.table)
+        assert "FLOP/s" in screen_text(panes.table) and "LEAD" in screen_text(panes.table)
         assert panes.detail.size.width == 220 - 1 - wanted
 
 
@@ -145,12 +147,12 @@ async def test_the_output_below_all_of_it_and_away(tmp_path: Path) -> None:
             await until(pilot, lambda: "line 39" in screen_text(app.screen))
             await pilot.press("escape")
             await until(pilot, lambda: isinstance(app.screen, WatchScreen) and app.screen.docked)
-            await pilot.press("O", "O")
+            await pilot.press("0", "0")
             await until(pilot, lambda: isinstance(app.screen, WatchScreen))
             await until(pilot, lambda: not app.screen.query(OutputPane))
             assert app.focused is panes.table
             (tmp_path / "go").touch()
-            await pilot.press("O")
+            await pilot.press("0")
             await shown(pilot, "exit code 3")
     finally:
         (tmp_path / "go").touch()
@@ -170,12 +172,11 @@ async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> 
         time.sleep(0.05)
     try:
         async with running(tmp_path, size=(100, 30)) as (app, pilot):
-            await until(pilot, lambda: " O output " in screen_text(app.screen))
-            await pilot.press("O")
+            await until(pilot, lambda: " 0 output " in screen_text(app.screen))
+            await pilot.press("0")
             await shown(pilot, "line 39 [bold]x[/]")
             (tmp_path / "go").touch()
-            await shown(pilot, "the last")
-            await shown(pilot, "exit code 3")
+            await shown(pilot, "exit code 3")  # `run` ends below the last line of the program
     finally:
         (tmp_path / "go").touch()
         program.end()
@@ -194,27 +195,33 @@ async def test_of_several_programs_one_is_chosen(tmp_path: Path) -> None:
     first, second = programs
     try:
         async with running(tmp_path, size=(100, 30)) as (app, pilot):
-            await until(pilot, lambda: " O output " in screen_text(app.screen))
-            await pilot.press("O")
+            await until(pilot, lambda: " 0 output " in screen_text(app.screen))
+            await pilot.press("0")
             pane = await shown(pilot, "program 1 of 2")
             await until(pilot, lambda: app.programs.shown is not None)
             newest = app.programs.shown
             assert newest is not None and newest.log == second.log
             await pilot.press("right_square_bracket")
             await shown(pilot, "program 2 of 2")
-            await pilot.press("O")
+            await pilot.press("0")
             await until(pilot, lambda: isinstance(app.screen, OutputScreen))
             await until(pilot, lambda: str(first.log)[-20:] in screen_text(app.screen))
             assert "[ ] other program" in screen_text(app.screen)
+            assert not keys_of(app) & {"find(1)", "follow"}, (
+                "nothing is searched for, and it follows"
+            )
+            await pilot.press("g")
+            await until(pilot, lambda: "follow" in keys_of(app))
+            await pilot.press("G")
             await pilot.press("left_square_bracket")
             await until(pilot, lambda: str(second.log)[-20:] in screen_text(app.screen))
             await until(pilot, lambda: "line 39" in screen_text(app.screen))
             await pilot.press("escape")
             await until(pilot, lambda: "program 1 of 2" in screen_text(app.screen))
             await until(pilot, lambda: pane.view.follows and "line 39" in screen_text(pane))
-            await pilot.press("L")
+            await pilot.press("6")
             await until(pilot, lambda: "2 sessions" in screen_text(app.screen))
-            await pilot.press("end", "O")  # the first to begin stands last
+            await pilot.press("end", "o")  # the first to begin stands last
             await until(pilot, lambda: str(first.log)[-20:] in screen_text(app.screen))
     finally:
         (tmp_path / "go").touch()
@@ -236,6 +243,31 @@ def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> N
         left.look()
         time.sleep(0.05)
     assert (program.code, left.code) == (-signal.SIGINT, -signal.SIGINT)
+
+
+def test_an_end_that_run_has_not_recorded_yet_is_not_given_up(tmp_path: Path) -> None:
+    program = launched(tmp_path)
+    end = time.monotonic() + 60
+    while not program.lines.end >= 40:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    left = find(tmp_path)
+    assert left is not None and left.pid is not None and program.pid is not None
+    who = identity(left.pid)
+    os.kill(program.pid, signal.SIGSTOP)  # `run`, which sees the end of the program later
+    (tmp_path / "go").touch()
+    while lives(who) is not False:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    left.look()
+    again = find(tmp_path)
+    assert (left.running, again and again.running) == (True, True)
+    os.kill(program.pid, signal.SIGCONT)
+    while program.running or left.running:
+        assert time.monotonic() < end
+        left.look()
+        time.sleep(0.05)
+    assert (program.code, left.code) == (3, 3)
 
 
 async def test_another_size_hides_no_cursor(tmp_path: Path) -> None:

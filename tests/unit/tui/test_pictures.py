@@ -1,8 +1,8 @@
 """Every screen is compared with its picture, at two sizes or three, in one run of the program.
 
 After a wanted change: `ACCEPT_PICTURES=1 python -m pytest tests/unit/tui/test_pictures.py`, then
-look at what became of `tests/support/screens/`. A picture that differs is written beside the old
-one, as `.new`.
+look at what became of `tests/support/screens/`, and of two copies in `screenshots/`. A picture that
+differs is written beside the old one, as `.new`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 from rich.color import ColorSystem
 
 from rocm_tui.tui import themes
+from tests.pictures import SAMPLES, take_samples
 from tests.support import drawing, sample_job
 from tests.support.places import ROOT
 from tests.support.scenes import SCENES, SIZES, complete, dress, visit
@@ -68,6 +69,8 @@ def test_a_screen_looks_as_in_its_picture(
         FOLDER.mkdir(exist_ok=True)
         path.write_text(drawn)
         new.unlink(missing_ok=True)
+        if size == "140x45" and name in SAMPLES:
+            take_samples(ROOT / "screenshots")
     elif drawn != kept:
         new.write_text(drawn)
         lines = difflib.unified_diff(kept.splitlines(), drawn.splitlines(), lineterm="", n=0)

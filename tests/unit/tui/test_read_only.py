@@ -93,13 +93,13 @@ async def test_no_key_writes_or_starts_anything(tmp_path: Path) -> None:
         path.write_bytes(old)  # it has drifted
         await until(pilot, lambda: row.key and app.feed.pins and "↻ #2" in screen_text(panes.table))
         before = content(tmp_path)
-        for key in ("p", "u", "v", "t", "m", "M", "g", "U"):
+        for key in ("p", "u", "v", "t", "m", "a", "w", "z"):
             app.clear_notifications()
             await pilot.press(key)
             await until(pilot, lambda: said(app, "Read-only"))
             assert isinstance(app.screen, WatchScreen), key
-        for key in ("r", "v", "V", "u", "U"):
-            await pilot.press("P")
+        for key in ("r", "v", "a", "u", "z"):
+            await pilot.press("3")
             app.clear_notifications()
             await pilot.press(key)
             await until(pilot, lambda: said(app, "Read-only"))
@@ -131,7 +131,7 @@ async def test_the_key_turns_it_on_and_after_a_question_off(tmp_path: Path) -> N
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
-        assert app.read_only and cast(bool, app.feed.read_only)
+        assert app.read_only and cast(bool, app.feed.reconciler.read_only)
         await pilot.press("ctrl+r")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("enter")

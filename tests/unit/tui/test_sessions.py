@@ -25,7 +25,7 @@ from backend.model.events import (
 from backend.model.session import Session
 from backend.model.tuning import Selection
 from backend.processes.tree import identity
-from tests.support.screen_lab import inputs, panes_of, running, screen_text, until
+from tests.support.screen_lab import inputs, keys_of, panes_of, running, screen_text, until
 
 HOST = socket.gethostname()
 BEGUN = time.time() - 600
@@ -87,7 +87,7 @@ def cache(tmp_path: Path) -> Path:
 async def test_what_each_process_does(cache: Path, size: tuple[int, int]) -> None:
     async with running(cache, cache, size=size) as (app, pilot):
         await panes_of(app, pilot, 3)
-        await pilot.press("L")
+        await pilot.press("6")
         await until(pilot, lambda: "died by SIGKILL" in screen_text(app.screen))
         text = screen_text(app.screen)
         assert "tuning mm, 1 of 2" in text and text.count(" done ") == 2
@@ -95,17 +95,26 @@ async def test_what_each_process_does(cache: Path, size: tuple[int, int]) -> Non
         assert order == sorted(order)
         assert "5 sessions" in text and "2 alive" in text
         assert f"{HOST}-20, running" in text  # of the one under the cursor, in full
-        await pilot.press("L")
+        await pilot.press("6")
         assert app.screen.query("#body")
+
+
+async def test_enter_says_that_a_session_recorded_no_tuning(cache: Path) -> None:
+    async with running(cache, cache, size=(140, 45)) as (app, pilot):
+        await panes_of(app, pilot, 3)
+        await pilot.press("6", "down", "down", "enter")
+        none = f"{HOST}-22 recorded no tuning."
+        await until(pilot, lambda: any(none in notice.message for notice in app._notifications))
+        assert app.screen.query("#sessions"), "an empty table says less"
 
 
 async def test_enter_shows_its_rows_alone(cache: Path) -> None:
     async with running(cache, cache, size=(140, 45)) as (app, pilot):
         panes = await panes_of(app, pilot, 3)
-        await pilot.press("L", "down", "enter")
+        await pilot.press("6", "down", "enter")
         await until(pilot, lambda: len(panes.table.rows) == 1)
         assert panes.table.filter == f"session:{HOST}-21"
-        await pilot.press("escape", "L", "enter")  # the one that stands for the whole job
+        await pilot.press("escape", "6", "enter")  # the one that stands for the whole job
         await until(pilot, lambda: panes.table.filter == "session:job")
         assert len(panes.table.rows) == 1
 
@@ -113,22 +122,24 @@ async def test_enter_shows_its_rows_alone(cache: Path) -> None:
 async def test_a_session_and_its_rerun_from_the_cache(cache: Path) -> None:
     async with running(cache, cache, size=(140, 45)) as (app, pilot):
         await panes_of(app, pilot, 3)
-        await pilot.press("L", "end", "space")
+        await pilot.press("6", "end", "space")
         await until(pilot, lambda: "1 marked" in screen_text(app.screen))
         await pilot.press("up", "c")
         said = "B timed nothing: it took all 2 tunings from the cache, as A had them"
         await until(pilot, lambda: said in screen_text(app.screen))
         text = screen_text(app.screen)
         assert f"A {HOST}-11 · B {HOST}-12" in text and "tied" not in text
+        assert f"A  {HOST}-11   " in text and f"B  {HOST}-12   " in text
+        assert "open" not in keys_of(app), "no line is about a tuning"
 
 
 async def test_the_report_of_one_session_and_the_way_to_the_others(cache: Path) -> None:
     async with running(cache, cache, size=(140, 45)) as (app, pilot):
         await panes_of(app, pilot, 3)
-        await pilot.press("L", "end", "e")
+        await pilot.press("6", "end", "e")
         await until(pilot, lambda: "Tuning took 4.0 s" in screen_text(app.screen))
         assert f"session {HOST}-11" in screen_text(app.screen)
-        await pilot.press("escape", "C")
+        await pilot.press("escape", "5")
         await until(pilot, lambda: "3 tunings · 3 sessions" in screen_text(app.screen))
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: f"session {HOST}-11" in screen_text(app.screen))
@@ -163,5 +174,5 @@ async def test_a_worker_of_ours_is_called_one(tmp_path: Path) -> None:
     log.close()
     async with running(tmp_path, size=(140, 45)) as (app, pilot):
         await panes_of(app, pilot, 1)
-        await pilot.press("L")
+        await pilot.press("6")
         await until(pilot, lambda: "a worker of rocm-tui" in screen_text(app.screen))

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rocm_tui.config.memory import Memory
+from rocm_tui.session.grouping import Arrangement
 from rocm_tui.tui import themes
 from rocm_tui.tui.screens.jobs import JobsScreen
-from rocm_tui.tui.widgets.one_line import KeyBar
+from rocm_tui.tui.widgets.one_line import KeyBar, TitleBar
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
 
 
@@ -38,17 +40,20 @@ async def test_keys_of_ones_own(
     async with running(tmp_path, size=(140, 45)) as (app, pilot):
         panes = await panes_of(app, pilot, 2)
         await until(pilot, lambda: app.own_keys)
-        await pilot.press("s", "J")
+        await pilot.press("s", "4")
         assert panes.table.sort.name == "age" and not isinstance(app.screen, JobsScreen)
         await pilot.press("f7")
         assert panes.table.sort.name == "gain"
         line = screen_text(app.screen.query_one(KeyBar))
-        assert "f7 sort" in line and "f6 jobs" in line
+        assert "f7 sort" in line
+        assert "f6 Jobs" in screen_text(app.screen.query_one(TitleBar))
+        assert not app._notifications and app.own_keys["watch.undo"] == "U", "z is theirs now"
         await pilot.press("z")
         assert isinstance(app.screen, JobsScreen)
         await pilot.press("f6", "question_mark")
-        await until(pilot, lambda: "Keys: Lists" in screen_text(app.screen))
-        assert "  f6 z " in screen_text(app.screen)
+        await until(pilot, lambda: "Keys: Watch" in screen_text(app.screen))
+        await pilot.press(*"jobs:")
+        await until(pilot, lambda: "  f6 z " in screen_text(app.screen))
 
 
 async def test_a_bad_file_is_told_and_the_rest_holds(
@@ -95,21 +100,45 @@ async def test_theme_and_order_are_kept(tmp_path: Path, home: Path) -> None:
         await pilot.press("s", "s")
         app.theme = "rocm-light"
         await pilot.pause()
-    known = json.loads((home / "state.json").read_text())
-    assert known["sort"] == "lead" and started != "rocm-light"
+    assert started != "rocm-light"
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 2)
         assert app.theme == "rocm-light" and panes.table.sort.name == "lead"
 
 
+async def test_order_and_groups_of_one_source_do_not_reappear_on_another(
+    tmp_path: Path, home: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for cache in (first, second):
+        write_cache(cache, 8, 16)
+    async with running(first) as (app, pilot):
+        await panes_of(app, pilot, 2)
+        await pilot.press("s", "r", "b", "b", "f", "D")
+        await until(pilot, lambda: app.screen.query("#devices"))
+    async with running(second) as (app, pilot):
+        panes = await panes_of(app, pilot, 2)
+        assert (panes.table.sort.name, panes.table.reverse) == ("age", False)
+        assert panes.table.arrangement == Arrangement()
+        assert app.workspace.recall("devices", "") == ""
+    async with running(first) as (app, pilot):
+        panes = await panes_of(app, pilot, 2)
+        assert (panes.table.sort.name, panes.table.reverse) == ("gain", True)
+        assert panes.table.arrangement == Arrangement("op", fold=False)
+        await until(pilot, lambda: app.screen.query("#devices"))
+
+
 async def test_a_remembered_theme_that_is_gone_is_no_theme(tmp_path: Path, home: Path) -> None:
     names = ("truecolor", "256", "standard", "windows", "")
     state = {f"theme {name}": "of-yesterday" for name in names}
-    (home / "state.json").write_text(json.dumps({**state, "sort": "of-yesterday"}))
+    here = Memory(home / "state.json").workspace([str(tmp_path)]).name
+    spaces = {here: {"sort": "of-yesterday", "group": "of-yesterday"}}
+    (home / "state.json").write_text(json.dumps({**state, "workspaces": spaces}))
     write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
         assert app.theme.startswith("rocm-") and panes.table.sort.name == "age"
+        assert panes.table.arrangement.by == ""
 
 
 async def test_colours_and_columns_of_ones_own(

@@ -12,9 +12,9 @@ from backend.model.events import GraphCompiled
 from backend.model.graph import Graph
 from backend.model.tuning import Tuning
 from rocm_tui.cli.entry import main
-from rocm_tui.render.shares import SIGNS, share_line
+from rocm_tui.render.shares import SIGNS, share_line, share_text
 from rocm_tui.render.tunings import cells
-from rocm_tui.session.graphs import Share, SharePart, Told
+from rocm_tui.session.graphs import Share, ShareBasis, SharePart
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.fields import BY_NAME
 from rocm_tui.tui.widgets.tunings import TuningLines
@@ -33,7 +33,7 @@ async def test_columns_and_orders(tmp_path: Path) -> None:
         sizes = [row.tuning.shapes[0][0] for row in panes.table.rows]
         assert sizes == [8, 24, 16, 32]
         await pilot.press("home")
-        said = "4× in aaaaaa1: 80 calls, ~40.0 % of it"
+        said = "4× in aaaaaa1: 80 calls, ~40.0 % of its time"
         await until(pilot, lambda: said in screen_text(app.screen))
         panes.sort_by(BY_NAME["to_gain"])
         assert panes.table.rows[0].tuning.shapes[0][0] == 16
@@ -41,17 +41,17 @@ async def test_columns_and_orders(tmp_path: Path) -> None:
 
 async def test_narrow_screens_leave_columns_out(tmp_path: Path) -> None:
     write_program(tmp_path)
-    async with running(tmp_path, size=(80, 24)) as (app, pilot):
+    async with running(tmp_path, size=(60, 24)) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
         await until(pilot, lambda: sum(bool(row.share) for row in panes.table.rows) == 3)
         await until(pilot, lambda: "VS ATEN" in screen_text(app.screen))
         assert "SHARE" not in screen_text(app.screen)
         panes.sort_by(BY_NAME["share"])
         await pilot.press("home")
-        said = " ~34.0 % of the graphs' time in llama.py"
+        said = " ~34.0 % of the graphs' time"
         await until(pilot, lambda: said in screen_text(app.screen))
         text = screen_text(app.screen)
-        assert all(len(line) <= 80 for line in text.splitlines())
+        assert all(len(line) <= 60 for line in text.splitlines())
     async with running(tmp_path, size=(100, 24)) as (app, pilot):
         await panes_of(app, pilot, 4)
         await until(pilot, lambda: "SHARE" in screen_text(app.screen))
@@ -99,7 +99,7 @@ def test_ls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_width_of_a_screen_cuts_a_number() -> None:
     sizes = ((4096, 4096), (4096, 4096))
     tuning = Tuning("mm", shapes=sizes, choices=(Choice("triton_mm_" + "1" * 40, "t-b", 1.0),))
-    share = Share("llama.py", 99_999, 0.999, "once")
+    share = Share("llama.py", 99_999, 0.999, "once", at_most=0.999)
     row = Row("a", "a", 1, tuning, seen=0.0, share=share)
     lines = TuningLines()
     lines.measure([row], "")
@@ -113,9 +113,16 @@ def test_no_width_of_a_screen_cuts_a_number() -> None:
     assert checked == {"calls", "share", "to_gain"}
 
 
-@pytest.mark.parametrize(("told", "style"), [("seen", "strong"), ("measured", ""), ("once", "")])
-def test_only_a_share_that_was_seen_stands_out(told: Told, style: str) -> None:
+@pytest.mark.parametrize(("basis", "style"), [("seen", "strong"), ("measured", ""), ("once", "")])
+def test_only_a_share_that_was_seen_stands_out(basis: ShareBasis, style: str) -> None:
     parts = (SharePart("aaaaaa1", "mlp", 4, 80, 0.4),)
-    line = share_line(Share("llama.py", 80, 0.4, told, parts=parts))
+    line = share_line(Share("llama.py", 80, 0.4, basis, parts=parts))
     assert line is not None
-    assert line[1] == (f"{SIGNS[told]}40.0 %", style)
+    assert line[1] == (f"{SIGNS[basis]}40.0 %", style)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "~0.0 %"), (0.0004, "~<0.1 %"), (0.001, "~0.1 %")]
+)
+def test_a_small_share_is_not_none(share: float, text: str) -> None:
+    assert share_text(Share("llama.py", 80, share, "once")) == text

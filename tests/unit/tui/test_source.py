@@ -20,11 +20,11 @@ from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.compare import CompareScreen, DiffView
 from rocm_tui.tui.screens.source import CodeView, SourceScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.one_line import KeyBar
 from tests.support.screen_lab import (
     SIZES,
     SYSTEM,
     inputs,
+    keys_of,
     panes_of,
     running,
     screen_text,
@@ -128,11 +128,13 @@ async def test_a_library_has_none(tmp_path: Path) -> None:
                         "no cache"]  # fmt: skip
         await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, CompareScreen))
-        await until(pilot, lambda: app.screen.query_one("#keys", KeyBar).idle == {"diff", "read"})
+        await until(pilot, lambda: "pin" in keys_of(app))
+        assert not keys_of(app) & {"diff", "read"}
         await pilot.press("d")
         assert not app.screen.query_one(DiffView).display
         await pilot.press("l")
-        await until(pilot, lambda: app.screen.query_one("#keys", KeyBar).idle == {"diff"})
+        await until(pilot, lambda: "read" in keys_of(app))
+        assert "diff" not in keys_of(app)
         await pilot.press("o")
         await opened(app, pilot, "void kernel")
         await pilot.press("escape")

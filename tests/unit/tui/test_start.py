@@ -101,7 +101,7 @@ def test_the_first_screen_is_painted_once_and_whole(first: Start) -> None:
         "Loading existing tunings",
         "python train.py",
         "Watching",
-        "help",
+        "more",
         "quit",
     ):
         assert words in first.paints[0]

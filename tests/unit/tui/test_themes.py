@@ -27,7 +27,7 @@ XTERM = TerminalTheme(
      (0, 255, 255), (255, 255, 255)],
 )  # fmt: skip
 CASES = [*((theme, "truecolor") for theme in themes.FULL), *((t, "256") for t in themes.OF_256)]
-GROUNDS = ("", "cursor", "cursor-blurred")
+GROUNDS = ("", "head", "cursor", "cursor-blurred")
 LESS = {"dim", "head", "idle"}
 """What matters less: 3:1; and marks that are no text."""
 MARKS = {"rail"}
@@ -52,11 +52,11 @@ def contrast(style: Style, system: str) -> float:
 
 
 def pairs(theme: Theme) -> list[tuple[str, Style]]:
-    """Each style as `LineView` lays it on each ground: below the cursor, with focus and without."""
+    """Each style as `LineView` lays it on each ground: of bars, and below the cursor."""
     styles = line_styles(theme)
     made = []
     for ground, name in product(GROUNDS, themes.STYLES):
-        if name in GROUNDS[1:]:
+        if name in GROUNDS[2:] or (ground, name) == ("head", "bad"):  # a bar reports nothing bad
             continue
         base = styles[""] + styles[ground] if ground else styles[""]
         style = themes.laid(base, styles[name], styles["cursor"]) if name else base

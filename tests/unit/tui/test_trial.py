@@ -51,7 +51,7 @@ async def test_the_graph_is_shown_before_anything_runs(
         panes.sort_by(BY_NAME["share"])
         await pilot.press("home")
         await pilot.pause()
-        await pilot.press("g")
+        await pilot.press("w")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.pause()
         text = "\n".join(str(static.render()) for static in app.screen.query(Static))
@@ -75,7 +75,7 @@ async def test_yes_puts_a_job_into_the_queue(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
         panes.sort_by(BY_NAME["share"])
-        await pilot.press("home", "g")
+        await pilot.press("home", "w")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("enter")
         await until(pilot, lambda: bool(app.jobs.jobs()))
@@ -91,7 +91,7 @@ async def test_what_cannot_be_tried_is_said(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
         panes.sort_by(BY_NAME["share"])
-        await pilot.press("home", "g")
+        await pilot.press("home", "w")
         await until(pilot, lambda: told(app, "rocm-tui run --capture"))
         assert isinstance(app.screen, WatchScreen)
 

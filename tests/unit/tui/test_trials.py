@@ -48,7 +48,7 @@ def searched(layout: Layout) -> None:
 
 async def trials_of(app: RocmTui, pilot: Pilot[int]) -> TrialsScreen:
     await until(pilot, lambda: app.feed.model.rows())
-    await pilot.press("T")
+    await pilot.press("8")
     await until(pilot, lambda: isinstance(app.screen, TrialsScreen))
     screen = app.screen
     assert isinstance(screen, TrialsScreen)
@@ -76,7 +76,7 @@ async def test_graphs_and_what_was_tried(layout: Layout, size: tuple[int, int]) 
 
 async def test_without_graphs_it_says_where_they_come_from(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
-        await pilot.press("T")
+        await pilot.press("8")
         await until(pilot, lambda: isinstance(app.screen, TrialsScreen))
         assert "--capture" in screen_text(app.screen)
         for name in ("i", "v", "p", "x", "y", "enter"):

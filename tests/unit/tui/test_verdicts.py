@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from backend.model.choice import Choice, MeasuredChoice, Measurement, Output, Verdict
-from backend.model.tuning import Tuning
+from backend.model.choice import Choice, Output
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
@@ -19,36 +18,7 @@ from rocm_tui.render.plot import interval, scale_of, single
 from rocm_tui.render.table import Line
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-
-
-def told(
-    hash_: str, ratio: float, verdict: Verdict, error: float = 0.004, base: float = 2.0
-) -> MeasuredChoice:
-    ms, wide = base * ratio, 0.0 if ratio == 1.0 else error
-    low, high = ratio * (1 - wide), ratio * (1 + wide)
-    return MeasuredChoice(
-        hash_, ms, ms * (1 - error), ms * (1 + error), 0.02, 40, ratio, low, high, verdict
-    )
-
-
-def row(*measured: MeasuredChoice, trouble: tuple[str, ...] = ()) -> Row:
-    names = ("mm-aten", "triton_mm-aa", "triton_mm-bb")
-    choices = tuple(Choice(hash=name, ms=2.0 + at / 20) for at, name in enumerate(names))
-    again = Measurement(
-        "mm", "key", "highest", 1.8e9, measured, rounds=40, seconds=12.0, trouble=trouble
-    )
-    tuning = Tuning("mm", ((8, 8), (8, 8)), choices=choices, measured=again)
-    return Row("k", "abc", 1, tuning)
-
-
-WON = row(told("mm-aten", 1.0, "faster"), told("triton_mm-aa", 1.03, "slower"))
-TIED = row(told("mm-aten", 1.0, "tied"), told("triton_mm-aa", 1.003, "tied"))
-UNCLEAR = row(told("mm-aten", 1.0, "unclear"), told("triton_mm-aa", 1.01, "unclear", 0.05))
-BEATEN = row(
-    told("triton_mm-bb", 1.0, "faster"),
-    told("mm-aten", 1.031, "slower"),
-    trouble=("the clock fell by 9 % meanwhile",),
-)
+from tests.support.measured_rows import BEATEN, TIED, UNCLEAR, WON, row, told
 
 
 def text_of(line: Line) -> str:
@@ -65,8 +35,8 @@ def lines_of(shown: Row, width: int = 120) -> list[Line]:
     [
         (WON, "mm-aten is fastest by 3.0 % (2.6 % to 3.4 %)", "good"),
         (TIED, "Tie: triton_mm-aa as fast, 0.3 % apart when measured again", "strong"),
-        (UNCLEAR, "Unclear: 40 rounds could not tell the best apart", "strong"),
-        (BEATEN, "triton_mm-bb is really 3.1 % faster than the winner mm-aten", "warn"),
+        (UNCLEAR, "Unclear: 40 rounds did not decide", "strong"),
+        (BEATEN, "triton_mm-bb is 3.1 % faster than mm-aten, which is in use", "warn"),
     ],
 )
 def test_the_verdict_is_what_was_measured(shown: Row, says: str, style: str) -> None:
@@ -86,7 +56,7 @@ def test_what_disturbed_it_is_a_warning() -> None:
 
 @pytest.mark.parametrize(
     ("shown", "lead", "styles"),
-    [(WON, "3.0 %", {""}), (TIED, "tie", {"dim"}), (BEATEN, "beaten #3", {"warn"})],
+    [(WON, "3.0 %", {""}), (TIED, "tie", {"dim"}), (BEATEN, "#3 wins", {"warn"})],
 )
 def test_the_table_tells_the_measured_lead(shown: Row, lead: str, styles: set[str]) -> None:
     cells = tuning_cells.cells(shown, 0.0)

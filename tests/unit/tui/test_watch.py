@@ -77,7 +77,7 @@ async def test_mouse(tmp_path: Path, size: tuple[int, int]) -> None:
         await pilot.click("#tunings", offset=(10, 4), times=2)
         await until(pilot, lambda: panes.inside)
         keys = app.screen.query_one("#keys", LineView).render_line(0).text
-        await pilot.click("#keys", offset=(keys.index("help"), 0))
+        await pilot.click("#keys", offset=(keys.index("more"), 0))
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
 
 
@@ -211,7 +211,8 @@ async def test_pin_and_unpin(tmp_path: Path, size: tuple[int, int]) -> None:
         told = " ".join(str(widget.render()) for widget in app.screen.query("Static"))
         assert "Pin mm-bb" in told and f"cache/{path.name[:16]}" in told
         assert (
-            "2 rivals are raised out of reach" in told and "compiled graphs are moved aside" in told
+            "2 rivals' times are raised out of reach" in told
+            and "compiled graphs are moved aside" in told
         )
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
@@ -285,17 +286,17 @@ async def test_pins_screen(tmp_path: Path) -> None:
     original = path.read_bytes()
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 2)
-        await pilot.press("P")
+        await pilot.press("3")
         await until(pilot, lambda: isinstance(app.screen, PinsScreen))
         assert "Nothing is pinned" in screen_text(app.screen)
-        await pilot.press("P")
+        await pilot.press("3")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         await pilot.press("p")
         await asked(app, pilot)
         await pilot.press("n")
         await typed(pilot, "why not", "enter")
         await until(pilot, lambda: panes.table.current and panes.table.current.pin)
-        await pilot.press("P")
+        await pilot.press("3")
         await until(pilot, lambda: isinstance(app.screen, PinsScreen))
         await until(pilot, lambda: "● active" in screen_text(app.screen))
         history = app.screen.query_one("#history", Grid)
@@ -322,7 +323,7 @@ async def test_sources_and_problems(tmp_path: Path) -> None:
     log = tmp_path / "later.log"
     async with running(tmp_path, tmp_path, log) as (app, pilot):
         await panes_of(app, pilot, 1)
-        await until(pilot, lambda: "1 problem (S)" in screen_text(app.screen))
+        await until(pilot, lambda: "1 problem (7)" in screen_text(app.screen))
         await pilot.press("S")
         await until(pilot, lambda: isinstance(app.screen, SourcesScreen))
         await until(pilot, lambda: "waiting" in screen_text(app.screen))
@@ -348,8 +349,8 @@ async def test_help_names_every_key_and_column(tmp_path: Path, key: str) -> None
             assert column.title in text
         words = {word for line in text.splitlines() for word in line[:18].split()}
         assert {"j", "k", "g", "G", "ctrl+d", "ctrl+u", "tab", "enter", "/", "s", "p", "u"} <= words
-        assert {"y", "t", "m", "x", "J", "P", "S", "?", "q", "ctrl+p"} <= words
-        await pilot.press("j", "ctrl+d", "escape")
+        assert {"y", "t", "m", "x", "4", "3", "7", "?", "q", "ctrl+p"} <= words
+        await pilot.press("down", "pagedown", "escape")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
 
 
@@ -361,7 +362,7 @@ async def test_command_palette_offers_what_applies(tmp_path: Path) -> None:
         await panes_of(app, pilot, 1)
         full = {command.title for command in app.get_system_commands(app.screen)}
         assert {"pin: Pin choice", "tunings: Filter", "tunings: Sort by vs ATen"} <= full
-        assert "pin: Take back pin" not in full and "tunings: Sort by newest" not in full
+        assert "pin: Unpin choice" not in full and "tunings: Sort by newest" not in full
         await pilot.press("ctrl+p")
         await until(pilot, lambda: type(app.screen).__name__ == "CommandPalette")
         await typed(pilot, "show help", "down")

@@ -59,23 +59,23 @@ def test_members_that_are_missing_or_new() -> None:
     assert read(Leaf, {"name": "a"}) == read(Leaf, {"name": "a", "large": 1}) == Leaf("a")
     assert read(Leaf, {"name": "a", "large": True}) == Leaf("a", size="large")
     assert read(Leaf, {"name": "a", "large": True, "size": "small"}) == Leaf("a")
-    with pytest.raises(WireError, match="`name` is no text: None"):
+    with pytest.raises(WireError, match="`name` is not text: None"):
         read(Leaf, {})
 
 
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ({"leaves": [LEAF, {"name": 3}]}, "leave 2: `name` is no text: 3"),
+        ({"leaves": [LEAF, {"name": 3}]}, "leave 2: `name` is not text: 3"),
         ({"leaves": [LEAF, []]}, "leave 2 is not a JSON object"),
-        ({"leaves": {}}, "`leaves` is no list"),
-        ({"sizes": [1, True]}, "`sizes` is no list of whole numbers"),
-        ({"pair": [1]}, "`pair` is no list of 2"),
-        ({"times": {"highest": {"a": "1"}}}, "`times`, highest, a is no number: '1'"),
+        ({"leaves": {}}, "`leaves` is not a list"),
+        ({"sizes": [1, True]}, "`sizes` is not a list of whole numbers"),
+        ({"pair": [1]}, "`pair` is not a list of 2"),
+        ({"times": {"highest": {"a": "1"}}}, "`times`, highest, a is not a number: '1'"),
         ({"kind": "ash"}, "`kind` is none of elm, oak: 'ash'"),
         ({"even": 3}, "`even` is odd"),
-        ({"even": 1 << 64}, "`even` is no whole number"),
-        ({"exact": 10**400}, "`exact` is no number"),
+        ({"even": 1 << 64}, "`even` is not a whole number"),
+        ({"exact": 10**400}, "`exact` is not a number"),
         ({"label": "a", "deep": json.loads("[" * 60 + "]" * 60)}, "`deep` is nested too deep"),
         ({"odd": math.inf}, "`odd` is nested too deep, or no JSON"),
     ],

@@ -13,19 +13,19 @@ from backend.model.graph import Swap, Trial, TrialArm
 from backend.wire.codec import dumps, to_json
 from backend.wire.jobs import (
     JOBS,
-    BadAnswer,
-    BadJob,
     CacheLevel,
     CompileJob,
     CompileResult,
     Environment,
     EnvironmentJob,
     Gpu,
+    JobInvalid,
     MeasureJob,
     MeasureResult,
     PeakJob,
     PeakResult,
     Progress,
+    ResultInvalid,
     TrialJob,
     TrialResult,
     TunableOpJob,
@@ -103,25 +103,25 @@ KEY = {"op": "mm", "inputs": "[]", "precision": "highest"}
         ({"job": "verify", **KEY}, "needs the text `hash`"),
         ({"job": "measure", **KEY}, "needs `hashes`"),
         ({"job": "measure", **KEY, "hashes": []}, "`hashes` is empty"),
-        ({"job": "measure", **KEY, "hashes": [1]}, "is no text: 1"),
+        ({"job": "measure", **KEY, "hashes": [1]}, "is not text: 1"),
         ({"job": "measure", **KEY, "hashes": ["a"], "budget": 0}, "a number of seconds above 0"),
         ({"job": "measure", **KEY, "hashes": ["a"], "budget": "inf"}, "a number of seconds"),
         ({"job": "verify", **KEY, "hash": "a", "threads": 0}, "a whole number above 0"),
         ({"job": "verify", **KEY, "hash": "a", "mode": -1}, "a whole number, 0 or more"),
         ({"job": "tune", "op": "mm", "shapes": [[4, -1]]}, "whole numbers, 0 or more"),
         ({"job": "tune", "op": "mm", "search_space": "huge"}, "is none of DEFAULT, EXHAUSTIVE"),
-        ({"job": "tune", "op": "mm", "broken": {"a": 1}}, "is no text: 1"),
+        ({"job": "tune", "op": "mm", "broken": {"a": 1}}, "is not text: 1"),
     ],
 )
 def test_a_job_that_makes_no_sense_says_why(words: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadJob, match=said) as caught:
+    with pytest.raises(JobInvalid, match=said) as caught:
         job_of(words)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("words", [{}, {"ok": "yes"}, {"ok": True, "measurement": {"op": "mm"}}])
 def test_an_answer_that_makes_no_sense_is_none(words: dict[str, Any]) -> None:
-    with pytest.raises(BadAnswer, match="the worker's answer makes no sense"):
+    with pytest.raises(ResultInvalid, match="the worker's answer makes no sense"):
         answer_of(MeasureJob("mm", "[]", "highest", ("a",)), words)
 
 

@@ -143,7 +143,7 @@ async def test_a_screen_shows_the_log_and_takes_keys(served: Served) -> None:
     async with a_client() as client, (await page(client, served)).open() as screen:
         assert "300.0 µs" in await drawn(screen, "8×128×192×256")
         await screen.send_json(["stdin", "?"])
-        await drawn(screen, "Keys: Lists")
+        await drawn(screen, "Keys: Watch")
         for odd in ("no json", "[]", "{}", '["resize", 7]', '["stdin", 7]', "[[], []]",
                     '["stdin", "\\ud800"]', "[" * 100_000, f'["ping", {DEEP}]',
                     f'["resize", {{"width": {DEEP}}}]'):  # fmt: skip

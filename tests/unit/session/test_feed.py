@@ -1,0 +1,250 @@
+"""What reaches a screen from the threads that read: how much at once, and which pins are kept."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from backend.model.problem import TuningKey
+from backend.model.session import Fault, Session
+from backend.model.tuning import Pin, Proof, Tuning
+from backend.pins.state import PinStatus
+from backend.pins.store import PinStore
+from rocm_tui.ingest.records import STDIN, Record, Seen, SessionSeen
+from rocm_tui.session import feed as feed_module
+from rocm_tui.session.feed import Feed, Inbox, Keeper, Reconciler
+from tests.support.screen_lab import SYSTEM, inputs, write_cache
+
+KEY = TuningKey("mm", inputs(8), "highest")
+STATUS = PinStatus(Pin(KEY.op, KEY.inputs, "highest", "mm-bb", "mm", SYSTEM, {}), "active")
+
+
+def seen(*names: str) -> list[Record]:
+    return [Seen(f"/a.jsonl#{name}", Tuning(name)) for name in names]
+
+
+def feed_of(root: Path) -> Feed:
+    return Feed([str(root)], Layout(root), lambda: None, polling=True)
+
+
+def drift(root: Path) -> bytes:
+    """Pin what is not the fastest; another process writes its old copy over it."""
+    path = write_cache(root, 8)
+    old = path.read_bytes()
+    PinStore(Layout(root)).pin(SYSTEM, KEY, "mm-bb")
+    path.write_bytes(old)
+    return old
+
+
+def states(inbox: Inbox, problem: Fault | None = None) -> list[str] | None:
+    """What came of pins, and that this problem came with it."""
+    batch, _ = inbox.take(1)
+    assert batch.pin_problem == problem
+    return None if batch.pins is None else [status.state for status in batch.pins]
+
+
+def test_an_inbox_rings_once_until_it_is_empty() -> None:
+    rung: list[int] = []
+    inbox = Inbox(lambda: rung.append(1))
+    first = seen("a", "b", "c", "d")
+    inbox.put_records(first[:3])
+    inbox.put_awaited(frozenset({("mm", "x")}))
+    inbox.put_pins([STATUS], [STATUS], Fault("p", "why"))
+    inbox.put_pins([], [STATUS])
+    assert len(rung) == 1
+    batch, more = inbox.take(2)
+    assert (batch.records, more) == (first[:2], True)
+    assert batch.awaited == {("mm", "x")} and batch.pins == [] and batch.pin_problem is None
+    assert batch.drifted == [STATUS, STATUS]
+    inbox.put_records(first[3:])
+    assert len(rung) == 1, "who took knows that there is more"
+    batch, more = inbox.take(2)
+    assert (batch.records, more) == (first[2:], False)
+    assert (batch.awaited, batch.pins, batch.drifted) == (None, None, [])
+    for put in (lambda: inbox.put_awaited(frozenset()), lambda: inbox.put_pins([])):
+        count = len(rung)
+        put()
+        assert len(rung) == count + 1
+        inbox.take(1)
+
+
+def test_a_keeper_repairs_what_drifted_or_only_says_so(tmp_path: Path) -> None:
+    old = drift(tmp_path)
+    path = Layout(tmp_path).autotune / SYSTEM
+    inbox = Inbox(lambda: None)
+    keeper = Keeper(Layout(tmp_path), inbox, awaited=False)
+    keeper.reconcile(read_only=True)
+    batch, _ = inbox.take(1)
+    assert [status.state for status in batch.pins or ()] == ["drifted"] and not batch.drifted
+    assert path.read_bytes() == old
+    keeper.reconcile(read_only=True)
+    assert inbox.take(1)[0].pins is None, "nothing is new"
+    keeper.reconcile(read_only=False)
+    batch, _ = inbox.take(1)
+    assert [status.state for status in batch.pins or ()] == ["active"]
+    assert [status.pin.drifts for status in batch.drifted] == [1] and path.read_bytes() != old
+    keeper.reconcile(read_only=False)
+    batch, _ = inbox.take(1)
+    assert not batch.drifted, "that it drifted was said"
+    keeper.reconcile(read_only=False)
+    assert inbox.take(1)[0].pins is None
+
+    path.write_bytes(old)
+    keeper.reconcile(read_only=False)
+    (again,) = inbox.take(1)[0].drifted
+    assert again.pin.drifts == 2
+
+
+def test_a_keeper_tells_why_it_cannot_and_that_it_can_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drift(tmp_path)
+    inbox = Inbox(lambda: None)
+    keeper = Keeper(Layout(tmp_path), inbox, awaited=False)
+    keeper.reconcile(read_only=False)
+    assert states(inbox) == ["active"]
+
+    def fail(*_: object) -> list[PinStatus]:
+        raise StoreError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PinStore, "reconcile", fail)
+        keeper.reconcile(read_only=False)
+        problem = Fault(str(Layout(tmp_path).pins), "no space")
+        assert states(inbox, problem) == ["active"], "they can be read all the same"
+        patch.setattr(PinStore, "status", fail)
+        keeper.reconcile(read_only=False)
+        assert states(inbox, problem) == []
+    keeper.reconcile(read_only=False)
+    assert states(inbox) == ["active"]
+
+
+def test_no_pins_are_told_if_they_are_waited_for_or_were_there(tmp_path: Path) -> None:
+    inbox = Inbox(lambda: None)
+    for awaited, told in ((False, None), (True, [])):
+        keeper = Keeper(Layout(tmp_path), inbox, awaited=awaited)
+        keeper.reconcile(read_only=False)
+        assert inbox.take(1)[0].pins == told
+        keeper.reconcile(read_only=False)
+        assert inbox.take(1)[0].pins is None
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_reconciler_repairs_unless_it_is_told_not_to(tmp_path: Path, read_only: bool) -> None:
+    drift(tmp_path)
+    inbox = Inbox(lambda: None)
+    reconciler = Reconciler(Layout(tmp_path), inbox)
+    if read_only:
+        reconciler.read_only = True
+    reconciler.poke()
+    reconciler.start()
+    try:
+        end = time.monotonic() + 60
+        while (pins := inbox.take(1)[0].pins) is None:
+            assert time.monotonic() < end
+            time.sleep(0.005)
+    finally:
+        reconciler.stop()
+    assert [status.state for status in pins] == ["drifted" if read_only else "active"]
+
+
+def test_nothing_is_taken_into_rows_before_it_is_known_what_is_pinned(tmp_path: Path) -> None:
+    pins = Layout(tmp_path).pins
+    pins.parent.mkdir(parents=True)
+    pins.write_text("{}")
+    for known in ("awaited", "pins"):
+        feed = feed_of(tmp_path)
+        feed._settle()
+        feed.inbox.put_records(seen("mm"))
+        state = feed.take()
+        assert (state.more, state.settled, state.held, list(state.drifted)) == (False, False, 0, [])
+        if known == "awaited":
+            feed.inbox.put_awaited(frozenset())
+        else:
+            feed.inbox.put_pins([STATUS], [STATUS], Fault("p", "why"))
+        state = feed.take()
+        assert (state.more, state.settled, state.held) == (False, True, 1)
+        assert feed.read and feed.reconciler._wake.is_set(), "now the states of pins are read"
+        assert len(feed.model.rows()) == 1
+    assert (feed.pins, feed.drifts, feed.pin_problem) == ((STATUS,), 1, Fault("p", "why"))
+    feed.inbox.put_pins([], [STATUS])
+    assert list(feed.take().drifted) == [STATUS]
+    assert (feed.pins, feed.drifts, feed.pin_problem) == ((), 2, None)
+
+
+def test_without_pins_none_are_waited_for(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path)
+    feed.inbox.put_records(seen("mm"))
+    assert not feed.take().settled and not feed.read
+    feed._settle()
+    assert feed.take().settled and feed.read and not feed.reconciler._wake.is_set()
+    feed.inbox.put_records(seen("bmm"))
+    feed._rested = time.monotonic() + 100
+    assert not feed.take().settled and feed.read, "what was there at the start is read"
+
+
+def test_a_proof_is_stale_as_soon_as_another_torch_was_seen(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path)
+    feed.inbox.put_pins([replace(STATUS, proof=Proof(9.0, True, "verify", "2.9"))])
+    feed.take()
+    assert not feed.pins[0].stale
+    one = Session("s", "h", 1, system_hash=SYSTEM, started=10.0, torch="2.10")
+    feed.inbox.put_records([SessionSeen(one)])
+    feed.take()
+    assert "2.10" in feed.pins[0].stale
+
+
+def test_what_comes_later_than_the_start_has_that_time(tmp_path: Path) -> None:
+    for ago, dated in ((1.0, False), (2.0, True)):
+        feed = feed_of(tmp_path)
+        feed._started = time.monotonic() - ago
+        feed.inbox.put_records(seen("mm"))
+        begun = time.time()
+        feed.take()
+        (row,) = feed.model.rows()
+        assert (row.seen is not None and row.seen >= begun) if dated else row.seen is None
+
+
+def test_a_log_of_a_job_is_read_once_and_not_where_all_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    class Told:
+        def __init__(self, paths: list[str], *_: object, **__: object) -> None:
+            self.paths = paths
+
+        def start(self) -> None:
+            said.append(f"start {' '.join(self.paths)}")
+
+        def stop(self) -> None:
+            said.append(f"stop {' '.join(self.paths)}")
+
+    monkeypatch.setattr(feed_module, "Watcher", Told)
+    monkeypatch.chdir(tmp_path)
+    root, away = tmp_path / "cache", "/elsewhere"
+    for watched, log, follows in (
+        ([STDIN], f"{away}/a.log", True),
+        (["x/a.log"], f"{tmp_path}/x/a.log", False),
+        (["x"], f"{tmp_path}/x/a.log", False),
+        (["y"], f"{tmp_path}/x/a.log", True),
+        ([str(root)], f"{away}/a.log", False),
+        ([str(tmp_path)], f"{tmp_path}/x/a.log", True),
+    ):
+        feed = Feed(watched, Layout(root), lambda: None, polling=True)
+        said.clear()
+        feed.follow(log)
+        feed.follow(log)
+        assert said == ([f"start {log}"] if follows else []), watched
+    feed.leave("/none.log")
+    feed.leave(log)
+    assert said[1:] == [f"stop {log}"]
+    feed.follow(log)
+    said.clear()
+    feed.stop()
+    assert said[0] == f"stop {log}" and len(said) == 2
