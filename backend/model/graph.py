@@ -121,14 +121,23 @@ Arm = tuple[Swap | CompileOption, ...]
 and the program's options."""
 
 
+TEMPLATES = CompileOption("rocm_tui.templates", "True")
+"""No option of Inductor: the arm also offers our kernels, as `activate(templates=True)` does."""
+
+
+def offers_templates(arm: Arm) -> bool:
+    return TEMPLATES in arm
+
+
 def swaps_of(arm: Arm) -> tuple[Swap, ...]:
     """Return the choices that an arm puts in place."""
     return tuple(change for change in arm if isinstance(change, Swap))
 
 
 def options_of(arm: Arm) -> tuple[CompileOption, ...]:
-    """Return the options that an arm sets."""
-    return tuple(change for change in arm if isinstance(change, CompileOption))
+    """Return Inductor's options that an arm sets."""
+    changes = (change for change in arm if isinstance(change, CompileOption))
+    return tuple(change for change in changes if change != TEMPLATES)
 
 
 def hashes_of(arm: Arm) -> Mapping[TuningKey, str]:
@@ -148,7 +157,8 @@ class TrialArm:
     `kernels` counts the kernels of a pass; `gone` names kernels that only the first arm has,
     `added` kernels that only this arm has. `error` is the largest difference of an output from the
     first arm's, over the largest value there (0: identical bits); `allowed` is the tolerance for
-    rounding. `failed` is why the arm could not run; it then has no times.
+    rounding. `failed` is why the arm could not run; it then has no times. `same`: its code is that
+    of the first arm, so it was not timed.
     """
 
     swaps: Arm
@@ -166,6 +176,7 @@ class TrialArm:
     error: float | None = None
     allowed: float | None = None
     failed: str = ""
+    same: bool = False
 
 
 @dataclass(frozen=True, slots=True)

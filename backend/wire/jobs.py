@@ -385,10 +385,12 @@ class VerifyJob(_KeyJob, WorkerJob[VerifyResult]):
 
 @dataclass(frozen=True, slots=True)
 class TrialResult(_Result):
-    """A trial. `log` is the path of the session's log, None if it could not be written."""
+    """A trial. `log` is the path of the session's log, None if it could not be written. `others`
+    are those of the job's other processes."""
 
     trial: Trial | None = None
     log: str | None = None
+    others: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +403,9 @@ class TrialJob(WorkerJob[TrialResult]):
     of the process that the graph is from. `stock`: compile with the caches as they are and no
     choice in place, like a program without our hooks. `root` is the person's cache dir, which
     contains the graph and gets the record; by default the dir that the worker's private trial cache
-    belongs to, else the worker's own. `fresh`: run in a new process.
+    belongs to, else the worker's own. `fresh`: run in a new process. `compilers`: compile `arms`
+    as one of so many processes at once, and time nothing. `processes`: run so many trials, each in
+    a process of its own; they compile side by side, and time one after another.
     """
 
     name: ClassVar[str] = "trial"
@@ -416,6 +420,8 @@ class TrialJob(WorkerJob[TrialResult]):
     stock: bool = False
     root: str = ""
     fresh: bool = False
+    compilers: Count = 0
+    processes: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

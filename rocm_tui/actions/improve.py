@@ -23,7 +23,15 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import Busy, CacheUnreadable
 from backend.model.choice import Choice
-from backend.model.graph import Arm, CompileOption, TrialArm, hashes_of, options_of
+from backend.model.graph import (
+    TEMPLATES,
+    Arm,
+    CompileOption,
+    Trial,
+    TrialArm,
+    hashes_of,
+    options_of,
+)
 from backend.model.origin import device_kind, provider
 from backend.model.problem import TuningKey
 from backend.model.session import Session
@@ -43,7 +51,6 @@ from rocm_tui.actions.pin import (
 )
 from rocm_tui.actions.trial import (
     CAPTURE,
-    CapturedGraph,
     GraphTrial,
     NotTried,
     options_to_try,
@@ -131,6 +138,7 @@ class GraphSearch:
         within: float = stats.NEAR,
         restart: bool = False,
         options: bool = False,
+        templates: bool = False,
         tell: Callable[[SearchProgress], None] = lambda news: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -142,6 +150,7 @@ class GraphSearch:
         self._within = within
         self._restart = restart
         self._options = options
+        self._templates = templates
         self._tell = tell
         self._clock = clock
         self._end = 0.0
@@ -169,7 +178,13 @@ class GraphSearch:
 
     def _begin(self) -> Search:
         """The search that was left, if it is still about the same; else a new one."""
-        fresh = new_search(self._layout, self._graph, self._within, options=self._options)
+        fresh = new_search(
+            self._layout,
+            self._graph,
+            self._within,
+            options=self._options,
+            templates=self._templates,
+        )
         old = None if self._restart else read_search(self._layout, self._graph.id)
         if old is None:
             return fresh
@@ -201,12 +216,13 @@ class GraphSearch:
         return replace(search, subjects=tuple(subjects))
 
     def _tried(self, search: Search, step: TrialStep) -> Search:
-        """The search with one more try, which may have failed."""
+        """The search with one more try, or one of each process, which may have failed."""
         begun = self._clock()
-        result, failed = None, ""
+        trials, failed = list[Trial | None]([None]), ""
+        processes = step.processes if self._on_gpu else 1
         try:
             trying = GraphTrial(
-                _fresh(self._run) if step.fresh else self._run,
+                _fresh(self._run) if step.fresh and processes == 1 else self._run,
                 self._layout,
                 search.graph,
                 step.arms,
@@ -214,18 +230,25 @@ class GraphSearch:
                 threads=self._graph.session.threads if self._graph.session else None,
                 error=step.error,
             )
-            result = trying.once()
+            trials = list(trying.several(processes))
         except (JobError, NotTried) as error:
             failed = plain(str(error))
         last = next((t.trial for t in reversed(search.tries) if t.trial is not None), None)
-        if result is not None and last is not None and not same_machine(last, result):
+        first = trials[0]
+        if first is not None and last is not None and not same_machine(last, first):
             self._anew = "the last search was made by another torch or device: begun anew"
             return replace(search, tries=(), started=time.time())
-        seconds = max(0.0, self._clock() - begun)
-        attempt = Try(
-            step.kind, step.turn, step.arms, step.error, step.subject, seconds, result, failed
+        seconds = max(0.0, self._clock() - begun) / len(trials)
+        tries = (
+            Try(step.kind, step.turn, step.arms, step.error, step.subject, seconds, trial, failed)
+            for trial in trials
         )
-        return replace(search, tries=(*search.tries, attempt))
+        return replace(search, tries=(*search.tries, *tries))
+
+    @property
+    def _on_gpu(self) -> bool:
+        """On a CPU, processes that compile would disturb the one that times."""
+        return self._graph.graph.device not in (None, "cpu")
 
 
 def _fresh(run: RunJob) -> RunJob:
@@ -243,9 +266,8 @@ def _options_of(search: Search) -> set[CompileOption]:
     return {option for subject in search.subjects for option in subject.options}
 
 
-def _options_subject(text: CapturedGraph, graph: GraphRow) -> Subject:
+def _options_subject(graph: GraphRow, options: tuple[CompileOption, ...]) -> Subject:
     """Return the subject of a search whose candidates are options of the whole graph."""
-    options = options_to_try(text, graph.graph.device)
     candidates = tuple(Candidate(option.label, option.label, "option") for option in options)
     weight = graph.times.ms or 0.0
     return Subject(
@@ -253,16 +275,26 @@ def _options_subject(text: CapturedGraph, graph: GraphRow) -> Subject:
     )
 
 
-def new_search(layout: Layout, graph: GraphRow, within: float, *, options: bool = False) -> Search:
-    """Return a search in which nothing was tried yet: Inductor's options, if wanted, then the
-    tunings, the heaviest first. Raises NotTried."""
+def new_search(
+    layout: Layout,
+    graph: GraphRow,
+    within: float,
+    *,
+    options: bool = False,
+    templates: bool = False,
+) -> Search:
+    """Return a search in which nothing was tried yet: our kernels and Inductor's options, if
+    wanted, then the tunings, the heaviest first. Raises NotTried."""
     text = text_of(layout, graph.id)
     cached = _cached(layout, graph)
     subjects = [
         _subject(graph, held, cached.get(key, {}), within) for key, held in graph.tunings.items()
     ]
+    of_graph = (TEMPLATES,) * templates
     if options:
-        subjects.append(_options_subject(text, graph))
+        of_graph += options_to_try(text, graph.graph.device)
+    if of_graph:
+        subjects.append(_options_subject(graph, of_graph))
     if all(subject.unfit for subject in subjects):
         why = subjects[0].unfit if subjects else "it calls no choice of a known tuning"
         raise NotTried(f"nothing can be tried in graph {graph.id}: {why}")

@@ -254,13 +254,21 @@ class GraphTrial:
 
     def once(self) -> Trial:
         """Raises JobError, NotTried and StoreErrors."""
+        return self.several(1)[0]
+
+    def several(self, processes: int) -> list[Trial]:
+        """Run so many trials, each in a process of its own where they are more than one; they
+        compile side by side. Some may be missing. Raises what `once` raises."""
         if not self._job.stock:
             private_cache(self._layout)
+        self._job = replace(self._job, processes=processes)
         result = self._do(self._job) if self._settled else self._first()
         if result.trial is None or not result.ok:
             raise NotTried(plain(result.reason or "the worker gave no trial"))
         failed = tuple(TrialArm(arm, failed=reason) for arm, reason in self._broken.items())
-        return replace(result.trial, arms=(*result.trial.arms, *failed))
+        return [
+            replace(trial, arms=(*trial.arms, *failed)) for trial in (result.trial, *result.others)
+        ]
 
     def _first(self) -> TrialResult:
         [(_, answers)] = try_modes(

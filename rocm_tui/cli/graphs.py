@@ -344,6 +344,7 @@ def _print_options(arm: Arm) -> None:
     help="Try choices at most PCT per cent slower, and the fastest of each kind (default: 10).",
 )
 @common.flag("--options", "Also try options of Inductor, before choices.")
+@common.flag("--templates", "Also try our kernels, as one change of the whole graph.")
 @common.flag("--restart", "Discard an earlier search.")
 @common.flag("--yes", "Run the text of the graph and pin the result without asking.")
 @common.job_options
@@ -352,6 +353,7 @@ def improve_command(
     budget: float | None,
     within: float,
     options: bool,
+    templates: bool,
     restart: bool,
     yes: bool,
     device: str | None,
@@ -385,6 +387,7 @@ def improve_command(
         within=margin,
         restart=restart,
         options=options,
+        templates=templates,
         tell=teller.tell,
     )
     try:

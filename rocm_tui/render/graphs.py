@@ -14,7 +14,16 @@ from backend.counted import counted
 from backend.measure.trial import LEAST_PROCESSES, ArmStanding
 from backend.measure.verdict import MARGIN
 from backend.model.choice import Verdict
-from backend.model.graph import Arm, Graph, Swap, Trial, TrialArm, options_of, swaps_of
+from backend.model.graph import (
+    Arm,
+    Graph,
+    Swap,
+    Trial,
+    TrialArm,
+    offers_templates,
+    options_of,
+    swaps_of,
+)
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import KernelTime
@@ -271,6 +280,8 @@ def arm_lines(trial: Trial) -> list[ArmLine]:
 def _verdict(line: ArmLine) -> str:
     if line.arm.failed:
         return f"failed: {plain(line.arm.failed, 200)}"
+    if line.arm.same:
+        return "same code"
     return line.arm.verdict if line.at else "baseline"
 
 
@@ -317,7 +328,7 @@ ARMS: tuple[Field[ArmLine], ...] = (
     ),
     Field(
         "verdict", "THE GRAPH IS", text=_verdict,
-        about="faster, tied, slower, or unclear: the whole graph with this choice, against without",
+        about="faster, tied, slower or unclear against the graph without it, or the same code",
     ),
     Field(
         "pass", "A PASS", right=True, text=lambda line: fmt.duration(line.arm.ms),
@@ -470,6 +481,9 @@ def options_lines(arm: Arm) -> list[str]:
     if options := options_of(arm):
         given = " ".join(f"--option {option.label}" for option in options)
         lines.append(f"or, without a change: rocm-tui run {given} -- CMD")
+    if offers_templates(arm):
+        lines.append("import rocm_tui; rocm_tui.activate(templates=True)")
+        lines.append("or, without a change: ROCM_TUI_TEMPLATES=1, with rocm-tui beside torch")
     return [plain(line) for line in lines]
 
 
@@ -722,11 +736,13 @@ class TablesTrialJson(Document, tag="rocm-tui/trial-tables/1"):
 
 
 class TrialArmJson(JsonObject):
-    """An arm of a trial; times in milliseconds, ratios to the baseline."""
+    """An arm of a trial; times in milliseconds, ratios to the baseline. `same`: it compiles to the
+    baseline's code, so it has the baseline's time."""
 
     choices: tuple[Swap, ...]
     options: dict[str, str]
     verdict: str | None
+    same: bool
     ms: float | None
     low: float | None
     high: float | None

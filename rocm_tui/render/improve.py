@@ -7,7 +7,7 @@ from math import prod
 
 from backend.counted import counted
 from backend.errors import InputsKeyInvalid
-from backend.model.graph import Swap, TrialArm, options_of, swaps_of
+from backend.model.graph import Swap, TrialArm, offers_templates, options_of, swaps_of
 from backend.model.problem import parse_inputs_key
 from rocm_tui.harmless import plain
 from rocm_tui.json_output import Document, JsonObject, fill
@@ -329,12 +329,14 @@ class GraphGainJson(JsonObject):
 
 
 class SearchGainJson(GraphGainJson):
-    """The confirmed gain of a search; `compile_call` is the line of a program with the options."""
+    """The confirmed gain of a search; `compile_call` is the line of a program with the options,
+    `templates` whether our kernels are a part of it."""
 
     processes: int
     error: float | None
     choices: tuple[Swap, ...]
     options: dict[str, str]
+    templates: bool
     compile_call: str
 
 
@@ -349,13 +351,15 @@ class AloneJson(JsonObject):
 
 
 class InGraphJson(JsonObject):
-    """What one trial found of the graph with a choice."""
+    """What one trial found of the graph with a choice. `same`: it compiles to the same code, so
+    it was not timed."""
 
     ms: float | None
     ratio: float | None
     ratio_low: float | None
     ratio_high: float | None
     verdict: str
+    same: bool
     kernels: int | None
     error: float | None
     failed: str
@@ -433,6 +437,7 @@ class SearchJson(Document, tag="rocm-tui/improve/1"):
                 now.sure,
                 choices=swaps_of(now.sure.arm),
                 options={option.name: option.value for option in options_of(now.sure.arm)},
+                templates=offers_templates(now.sure.arm),
                 compile_call=compile_call(now.sure.arm),
             ),
             unconfirmed=[] if confirmed else [change.identity for change in now.kept],

@@ -418,4 +418,5 @@ def _confirm(search: Search, now: SearchStatus, left: float) -> Step:
     rest = max(1, next((count for count in LOOKS if count > done), done + 1) - done)
     seconds = min(max(left / rest / 2, LEAST), MOST)
     arms = last.arms if going_on else ((), now.kept)
-    return TrialStep("confirm", turn, 0, arms, confirming_error(turn), seconds, fresh=True)
+    error = confirming_error(turn)
+    return TrialStep("confirm", turn, 0, arms, error, seconds, fresh=True, processes=rest)

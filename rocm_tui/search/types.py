@@ -166,7 +166,8 @@ class MeasureStep:
 
 @dataclass(frozen=True, slots=True)
 class TrialStep:
-    """Run the graph with these arms, the first being the baseline. `fresh`: in a new process."""
+    """Run the graph with these arms, the first being the baseline. `fresh`: in new processes, of
+    which `processes` are wanted before the next look."""
 
     kind: TryKind
     turn: int
@@ -175,6 +176,7 @@ class TrialStep:
     error: float
     seconds: float
     fresh: bool = False
+    processes: int = 1
 
 
 Step = MeasureStep | TrialStep

@@ -30,6 +30,7 @@ from torch._guards import TracingContext, tracing
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor import config
 from torch._inductor.cudagraph_utils import BoxedDeviceIndex
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.fx_passes import joint_graph
 from torch._inductor.utils import BoxedBool
 from torch._inductor.virtualized import V
@@ -131,6 +132,19 @@ class CompiledGraph:
     donated: frozenset[int] = frozenset()
 
 
+class Identity(CustomGraphPass):  # type: ignore[misc]
+    """A pass that changes nothing: its text becomes part of the key of compiled graphs."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        return None
+
+    def uuid(self) -> str:
+        return self._text
+
+
 def compile_graph(
     module: torch.fx.GraphModule,
     inputs: Sequence[Any],
@@ -140,13 +154,16 @@ def compile_graph(
     weights: Sequence[Any],
     *,
     graph_cache: bool,
+    identity: str = "",
 ) -> CompiledGraph:
     """Compile a graph like the program, except that nothing is captured into a CUDA graph. `inputs`
     are placeholders; `weights` are the actual inputs, for the placeholders that become
-    constants."""
+    constants. With an `identity` the cache holds the graph under that text."""
     caches: dict[str, Any] = {}
     if not graph_cache:
         caches = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+    elif identity:
+        caches = {"fx_graph_cache": True, "post_grad_custom_post_pass": Identity(identity)}
     frozen = frozenset(head.frozen) if head.freezing else frozenset()
     params = [weights[at] for at in range(max(frozen, default=-1) + 1)]
     context = traced(stand_ins.mode, head.donated, params, frozen)

@@ -119,6 +119,40 @@ def set_precision(wanted: str) -> None:
         backends[name].fp32_precision = value
 
 
+def compile_threads(count: int) -> contextlib.AbstractContextManager[None]:
+    """A context in which Inductor compiles kernels in at most that many processes."""
+    patched: contextlib.AbstractContextManager[None] = config.patch(compile_threads=count)
+    return patched
+
+
+@contextlib.contextmanager
+def benchmarks_within(
+    around: Callable[[], contextlib.AbstractContextManager[None]],
+) -> Iterator[None]:
+    """A context in which each of Inductor's benchmarks on a GPU, of choices and of fusions, runs
+    within `around()`."""
+    stock = _benchmarking.benchmarker.benchmark_gpu
+    inside = False  # a kernel that is benchmarked may benchmark its own configs first
+
+    @functools.wraps(stock)
+    def benchmark_gpu(*args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside:
+            return stock(*args, **kwargs)
+        inside = True
+        try:
+            with around():
+                return stock(*args, **kwargs)
+        finally:
+            inside = False
+
+    _benchmarking.benchmarker.benchmark_gpu = benchmark_gpu
+    try:
+        yield
+    finally:
+        del _benchmarking.benchmarker.benchmark_gpu
+
+
 def wants_tuning() -> bool:
     return bool(config.max_autotune or config.max_autotune_gemm)
 

@@ -8,37 +8,54 @@ and all decisions by these times, such as fusions, are those of a program with t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
+import json
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from backend.cache.autotune import raise_ms
 from backend.counted import counted, noun
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.trusted import opened_file
-from backend.errors import UnsafePath
+from backend.errors import CacheUnreadable, UnsafePath
 from backend.inductor.benchmark.request import BenchmarkDevice
 from backend.inductor.hooks import recording
-from backend.inductor.hooks.environment import home
+from backend.inductor.hooks.environment import home, kernels_version
+from backend.inductor.sampling import free_bytes
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.captured import option_value, usable_settings
 from backend.inductor.torch.compiling import CompiledGraph, FakeTensors, compile_graph
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.measure.rounds import ChoiceBroke, disturbances, measure
 from backend.model.events import GraphTried
-from backend.model.graph import Arm, Trial, TrialArm, hashes_of, options_of, swaps_of
+from backend.model.graph import (
+    TEMPLATES,
+    Arm,
+    Trial,
+    TrialArm,
+    hashes_of,
+    offers_templates,
+    options_of,
+    swaps_of,
+)
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
 from backend.processes.shared import ChoiceMark
 from backend.wire.captured import MOST_BYTES
 from backend.wire.jobs import JobInvalid, TrialJob, TrialResult
 from backend.worker.boundary import as_asked, root_of, why_not_offered
+from backend.worker.children import run_children
 from backend.worker.problem import set_threads, template_choices
 from backend.worker.protocol import ReportProgress, rounds_reporter
 from backend.worker.trial.drawn import NotDrawable, drawn_constants, drawn_inputs
@@ -56,13 +73,70 @@ from backend.worker.trial.program import CapturedProgram, TensorInput, program_o
 from backend.worker.trial.text import TextRefused
 
 
-class SwapSelector(torch_api.LazySelector):
-    """A selector; `swaps` are the choices put in place; `offered` receives all choices."""
+@dataclass(frozen=True, slots=True)
+class ArmCache:
+    """What the processes of one search share about compiled arms, in the folder `home/arms`.
 
-    def __init__(self, swaps: Mapping[TuningKey, str]) -> None:
+    `state` is a digest of the graph and of the times that all arms find. For an arm of that state,
+    one file has the times that only its options needed, another the name of the graph that Inductor
+    has in its cache.
+    """
+
+    layout: Layout
+    state: str
+
+    def file(self, arm: Arm, kind: str) -> Path:
+        words = sorted(change.identity for change in arm)
+        if kind == "times":
+            words = sorted(option.label for option in options_of(arm))
+            words += [TEMPLATES.label] * offers_templates(arm)
+        name = hashlib.sha256("\n".join([self.state, *words]).encode()).hexdigest()[:32]
+        return self.layout.home / "arms" / f"{name}.{kind}"
+
+    def load(self, arm: Arm, kind: str) -> Mapping[str, Any]:
+        try:
+            return safe.load_json(path := self.file(arm, kind), safe.read_bytes(path))
+        except CacheUnreadable:
+            return {}
+
+    def keep(self, arm: Arm, kind: str, document: Mapping[str, Any]) -> None:
+        path = self.file(arm, kind)
+        safe.make_folder(self.layout.root, path.parent)
+        with safe.locked(self.layout.root, path):
+            safe.write_atomic(path, json.dumps(document).encode())
+
+    @contextlib.contextmanager
+    def device(self) -> Iterator[None]:
+        """Keep other processes of the search from timing on the device."""
+        path = self.layout.home / "arms" / "device.lock"
+        safe.make_folder(self.layout.root, path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+class ArmSelector(torch_api.LazySelector):
+    """The selector of an arm; `offered` receives all choices.
+
+    If an option offers one more choice, Inductor benchmarks all choices of that tuning again and
+    writes the times to its cache. The next arms would be faster or slower by that, not by what they
+    change. So these times stay with the arm, on the scale of the cache's: what the cache has stays,
+    and the others are compared with the choice that is the fastest there.
+    """
+
+    def __init__(self, arm: Arm, cache: ArmCache | None) -> None:
         super().__init__()
-        self._swaps = swaps
-        self._templates = any(map(is_own, swaps.values()))
+        self._arm = arm
+        self._swaps = hashes_of(arm)
+        self._templates = offers_templates(arm)
+        self._cache = cache if options_of(arm) or self._templates else None
+        self._own: dict[str, dict[str, float]] = {}
+        if self._cache is not None:
+            self._own = _times_in(self._cache.load(arm, "times"))
         self.offered: dict[TuningKey, dict[str, str]] = {}
 
     def __call__(
@@ -72,11 +146,11 @@ class SwapSelector(torch_api.LazySelector):
             return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
         key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
         wanted = self._swaps.get(key)
-        if self._templates and wanted is not None and is_own(wanted):
+        if self._templates or (wanted is not None and is_own(wanted)):
             choices = [*choices, *template_choices(name, choices, input_nodes, layout)]
-            own = [choice for choice in choices if choice.hash_key() == wanted]
             self._saw(key, choices)
-            choices = own or choices
+            if not self._templates:
+                choices = [c for c in choices if c.hash_key() == wanted] or choices
         self._saw(key, choices)
         return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
 
@@ -92,14 +166,52 @@ class SwapSelector(torch_api.LazySelector):
         benchmark: Callable[..., Any] | None,
         **kwargs: Any,
     ) -> Any:
-        timings = super().lookup(choices, op, inputs, benchmark, **kwargs)
-        wanted = self._swaps.get(TuningKey(op, inputs, torch_api.precision()))
+        key = TuningKey(op, inputs, torch_api.precision())
+        if self._cache is not None and not kwargs.get("hint_override"):
+            timings = self._looked_up(choices, key, benchmark)
+        else:
+            timings = super().lookup(choices, op, inputs, benchmark, **kwargs)
+        wanted = self._swaps.get(key)
         if wanted is None or not any(choice.hash_key() == wanted for choice in timings):
             return timings
         return {
             choice: ms if choice.hash_key() == wanted else raise_ms(ms)
             for choice, ms in timings.items()
         }
+
+    def _looked_up(
+        self,
+        choices: list[ChoiceCaller],
+        key: TuningKey,
+        benchmark: Callable[..., Any] | None,
+    ) -> Mapping[ChoiceCaller, float]:
+        assert self._cache is not None
+        cached = super().get_local_cache().get(key.op, {}).get(key.inputs, {})
+        known = {**self._own.get(str(key), {}), **cached.get(key.precision, {})}
+        if benchmark and any(choice.hash_key() not in known for choice in choices):
+            fresh = {choice.hash_key(): ms for choice, ms in benchmark(choices).items()}
+            known = {**known, **_on_scale(fresh, known)}
+            self._own[str(key)] = known
+            self._cache.keep(self._arm, "times", self._own)
+        hashes = ((choice, choice.hash_key()) for choice in choices)
+        return {choice: known[hash] for choice, hash in hashes if hash in known}
+
+
+def _times_in(document: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    return {
+        key: {hash: ms for hash, ms in times.items() if isinstance(ms, float)}
+        for key, times in document.items()
+        if isinstance(times, dict)
+    }
+
+
+def _on_scale(fresh: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
+    """Return the times of choices that are not known: relative to the fastest known choice, which
+    was benchmarked with them."""
+    both = [(ms, hash) for hash, ms in known.items() if isfinite(fresh.get(hash, inf))]
+    ms, fastest = min(both, default=(0.0, ""))
+    scale = ms / fresh[fastest] if isfinite(ms) and ms > 0 and fresh[fastest] > 0 else 1.0
+    return {hash: ms * scale for hash, ms in fresh.items() if hash not in known}
 
 
 class ArmNotCompiled(Exception):
@@ -113,25 +225,42 @@ def compile_arm(
     arm: Arm,
     *,
     stock: bool,
+    cache: ArmCache | None = None,
+    anew: bool = False,
 ) -> CompiledGraph:
-    """Compile an arm; `weights` are the drawn inputs, some of which may become constants. Raises
-    ArmNotCompiled, also if a choice of the arm was not compiled in."""
+    """Compile an arm; with a cache, load it if another process compiled it, unless `anew`.
+
+    `weights` are the drawn inputs, some of which may become constants. Raises ArmNotCompiled, also
+    if a choice of the arm was not compiled in.
+    """
     try:
         options = {
             option.name: option_value(option.name, option.value) for option in options_of(arm)
         }
     except ValueError as error:
         raise ArmNotCompiled(str(error)) from error
-    swaps = hashes_of(arm)
-    selector = SwapSelector(swaps)
+    known = identity = ""
+    if cache is not None and not anew:
+        known = str(cache.load(arm, "graph").get("identity", ""))
+        identity = known or secrets.token_hex(16)
+    selector = ArmSelector(arm, cache)
     torch_api.set_selector(None if stock else selector)
+    timing = torch_api.benchmarks_within(cache.device) if cache else contextlib.nullcontext()
     try:
-        compiled = _compiled_arm(program, constants, weights, options, graph_cache=stock)
+        with timing:
+            compiled = _compiled_arm(
+                program,
+                constants,
+                weights,
+                options,
+                graph_cache=stock or bool(identity),
+                name=identity,
+            )
     except Exception as error:  # a compiler error is this arm's result
         raise ArmNotCompiled(f"it does not compile: {torch_api.describe(error)}") from error
     finally:
         torch_api.set_selector(None)
-    for swap in () if stock else swaps_of(arm):
+    for swap in () if stock or known else swaps_of(arm):  # checked when it was compiled first
         offered = selector.offered.get(swap.key)
         if offered is None:
             raise ArmNotCompiled(f"the graph does not tune {swap.op} {swap.inputs}")
@@ -140,6 +269,8 @@ def compile_arm(
             line = f"{swap.hash} is none of its {counted(len(offered), 'choice')} here ({names})"
             why = why_not_offered(swap.hash, offered)
             raise ArmNotCompiled(f"{line}; {why}" if why else line)
+    if cache is not None and identity != known:
+        cache.keep(arm, "graph", {"identity": identity})
     return compiled
 
 
@@ -150,6 +281,7 @@ def _compiled_arm(
     options: Mapping[str, Any],
     *,
     graph_cache: bool,
+    name: str,
 ) -> CompiledGraph:
     head = program.head
     stand_ins = FakeTensors(head.symbols)
@@ -157,7 +289,7 @@ def _compiled_arm(
     module = program.module(constants)
     settings = {**usable_settings(head.config), **options}
     return compile_graph(
-        module, inputs, stand_ins, head, settings, weights, graph_cache=graph_cache
+        module, inputs, stand_ins, head, settings, weights, graph_cache=graph_cache, identity=name
     )
 
 
@@ -192,9 +324,14 @@ def run(job: TrialJob, progress: ReportProgress, mark: ChoiceMark) -> TrialResul
         raise JobInvalid("the job's `arms` are empty")
     layout = Layout(root_of(job))
     try:
+        if job.processes > 1:
+            return _several(job, progress)
         program, digest = _program(layout, job.graph)
         with _as_the_program(program, job.threads):
-            return _tried(job, layout, _kept_for(program, digest, job), progress, mark)
+            kept = _kept_for(program, digest, job)
+            if job.compilers:
+                return _compiled_for_others(kept, job, progress, mark)
+            return _tried(job, layout, kept, progress, mark)
     except (NothingTried, TextRefused, NotDrawable) as error:
         return TrialResult(ok=False, reason=str(error))
 
@@ -252,6 +389,7 @@ class _Kept:
     key: tuple[object, ...]
     program: CapturedProgram
     constants: Mapping[str, Any]
+    cache: ArmCache | None
     arms: dict[Arm, CompiledGraph] = field(default_factory=dict)
 
     @property
@@ -268,14 +406,17 @@ _last: _Kept | None = None
 
 def _kept_for(program: CapturedProgram, digest: str, job: TrialJob) -> _Kept:
     global _last
-    caches = Layout(home.current()).autotune
-    signs = sorted((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in caches.glob("*"))
-    key = (digest, torch.get_num_threads(), job.stock, tuple(signs))
+    layout, threads = Layout(home.current()), torch.get_num_threads()
+    caches = [(path.name, path.read_bytes()) for path in sorted(layout.autotune.glob("*"))]
+    ours = kernels_version(), str(torch.__version__)
+    state = hashlib.sha256(repr((digest, threads, job.mode, ours, caches)).encode()).hexdigest()
+    key = (digest, threads, job.stock, state)
+    cache = None if job.stock else ArmCache(layout, state)
     if _last is None or _last.key[:3] != key[:3]:
         _last = None
-        _last = _Kept(key, program, drawn_constants(program))
+        _last = _Kept(key, program, drawn_constants(program), cache)
     elif _last.key != key:
-        _last = replace(_last, key=key, arms={})
+        _last = replace(_last, key=key, cache=cache, arms={})
     return _last
 
 
@@ -296,7 +437,13 @@ def _compiled(
             try:
                 with mark.at("compiling", _blamed(arm)):
                     compiled_arm = compile_arm(
-                        kept.program, kept.constants, inputs, arm, stock=job.stock
+                        kept.program,
+                        kept.constants,
+                        inputs,
+                        arm,
+                        stock=job.stock,
+                        cache=kept.cache,
+                        anew=job.fresh,
                     )
             except ArmNotCompiled as error:
                 failed[str(at)] = str(error)
@@ -312,6 +459,62 @@ def _blamed(arm: Arm) -> str:
     return arm[-1].identity if arm else ""
 
 
+def _compiled_for_others(
+    kept: _Kept, job: TrialJob, progress: ReportProgress, mark: ChoiceMark
+) -> TrialResult:
+    """Compile the arms, for a process that loads them; why one does not compile is seen there."""
+    inputs = drawn_inputs(kept.program) if kept.program.head.freezing else ()
+    threads = max(1, len(os.sched_getaffinity(0)) // job.compilers)
+    with torch_api.compile_threads(threads):
+        compiled, failed = _compiled(kept, inputs, job.arms, job, progress, mark)
+    return TrialResult(bool(compiled), reason="; ".join(failed.values()))
+
+
+_CPU = torch.device("cpu")
+MOST_COMPILERS = 8
+ARM_BYTES = 4 << 30
+"""Memory that is set aside for each process that compiles."""
+
+
+def _compilers(arms: int) -> int:
+    """Return how many processes compile this number of arms: two cores and some memory for each."""
+    return min(
+        arms, len(os.sched_getaffinity(0)) // 2, free_bytes(_CPU) // ARM_BYTES, MOST_COMPILERS
+    )
+
+
+def _compile_side_by_side(kept: _Kept, job: TrialJob, progress: ReportProgress) -> None:
+    """Let other processes compile the arms that are in no cache yet. What they leave out, or fail
+    with, is compiled here afterwards."""
+    cache = kept.cache
+    if cache is None or job.fresh or _device(kept.program).type == "cpu":
+        return  # beside compilers, a CPU would time something else
+    left = [arm for arm in job.arms if arm not in kept.arms and not cache.load(arm, "graph")]
+    count = _compilers(len(left))
+    if count > 1:
+        own = replace(job, root=str(root_of(job)), compilers=count, fresh=False)
+        jobs = [replace(own, arms=tuple(left[at::count])) for at in range(count)]
+        what = f"compiling {counted(len(left), 'arm')} in {count} processes"
+        run_children(jobs, COMPILING_SECONDS, lambda: progress(what, total=len(left)))
+
+
+COMPILING_SECONDS = 600.0
+
+
+def _several(job: TrialJob, progress: ReportProgress) -> TrialResult:
+    """Run the trial in several processes, and return those that came of it."""
+    own = replace(job, root=str(root_of(job)), processes=0, fresh=True)
+    seconds = COMPILING_SECONDS + job.processes * job.budget
+    what = f"{job.processes} processes, which time one after another"
+    answers = run_children([own] * job.processes, seconds, lambda: progress(what))
+    results = [answer for answer in answers if answer is not None]
+    trials = [result.trial for result in results if result.trial is not None]
+    if not trials:
+        reasons = [result.reason for result in results if result.reason]
+        raise NothingTried(reasons[0] if reasons else "none of the processes gave a trial")
+    return TrialResult(True, trial=trials[0], others=tuple(trials[1:]))
+
+
 # The trial
 
 
@@ -319,17 +522,23 @@ def _tried(
     job: TrialJob, layout: Layout, kept: _Kept, progress: ReportProgress, mark: ChoiceMark
 ) -> TrialResult:
     arms = list(dict.fromkeys(job.arms))
-    inputs = drawn_inputs(kept.program)
+    _compile_side_by_side(kept, job, progress)
+    inputs = drawn_inputs(kept.program) if kept.program.head.freezing else []
     compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
     if "0" in failed:
         raise NothingTried(f"the baseline: {failed['0']}")
+    first = compiled["0"].code
+    same = {at for at, graph in compiled.items() if at != "0" and first and graph.code == first}
+    timed = {at: graph for at, graph in compiled.items() if at not in same}
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
     device = _device(kept.program)
-    with BenchmarkDevice(device).current():
-        bench = PassBench(inputs, compiled, device, mark, blamed)
+    alone = kept.cache.device() if kept.cache else contextlib.nullcontext()
+    with alone, BenchmarkDevice(device).current():
+        inputs = inputs or drawn_inputs(kept.program)
+        bench = PassBench(inputs, timed, device, mark, blamed)
         del inputs
         try:
-            rounds, differences = _rounds(job, kept.program, bench, compiled, failed, progress)
+            rounds, differences = _rounds(job, kept.program, bench, timed, failed, progress)
             uncaptured = bench.uncaptured
         except ChoiceBroke as broken:
             raise NothingTried(f"the baseline cannot be run: {broken.reason}") from broken
@@ -344,7 +553,12 @@ def _tried(
     trial = Trial(
         graph=job.graph,
         when=time.time(),
-        arms=tuple(_arm(arm, str(at), rounds, differences, kernels) for at, arm in enumerate(arms)),
+        arms=tuple(
+            replace(_arm(arm, "0", rounds, differences, kernels), same=True)
+            if str(at) in same
+            else _arm(arm, str(at), rounds, differences, kernels)
+            for at, arm in enumerate(arms)
+        ),
         rounds=rounds.judged.count,
         seconds=rounds.signs.seconds or 0.0,
         by=bench.clock,

@@ -190,7 +190,7 @@ def test_the_job_says_what_is_asked(tmp_path: Path) -> None:
         worker, layout, "abcdef0", [(), A], budget=5, rounds=9, threads=2, error=0.01
     ).once()
     assert [one.swaps for one in done.arms] == [(), A]
-    expected = TrialJob("abcdef0", ((), A), 5, 9, 0.01, threads=2)
+    expected = TrialJob("abcdef0", ((), A), 5, 9, 0.01, threads=2, processes=1)
     assert worker.jobs == [expected]
     assert (layout.graphs / "cache" / "cache" / "hash").exists()
 
