@@ -37,7 +37,6 @@ from typing import Any
 
 from backend.cache.autotune import copy_unpinned
 from backend.disk.layout import Layout
-from backend.errors import StoreError
 from backend.measure.trial import LEAST_PROCESSES, across_processes
 from backend.processes import tree
 from rocm_tui.session import numbers as fmt
@@ -69,8 +68,9 @@ class Bench:
         return json.loads(path.read_text()) if path.exists() else {"name": name, "steps": {}}
 
     def measure(self, row: dict[str, Any], gpu: int) -> None:
-        """Add the remaining steps. Raises OutOfTime and StoreError."""
-        cache, stock = (self._folder / f"{row['name']}{kind}" for kind in ("", "-stock"))
+        """Add the remaining steps. Raises OutOfTime and StoreErrors."""
+        cache = self._folder / row["name"]
+        stock = cache / "stock"
         program = [sys.executable, str(HERE / "models.py"), row["name"], "--json"]
 
         def step(name: str, words: Sequence[str], folder: Path = cache, **how: Any) -> Any:
@@ -297,8 +297,8 @@ def main() -> None:
                     bench.measure(row, gpu)
                 except OutOfTime:
                     return
-                except StoreError as error:
-                    row["failed"] = str(error)
+                except Exception as error:  # the other programs go on
+                    row["failed"] = f"{type(error).__name__}: {error}"
                 finally:
                     report(row)
 
