@@ -1,27 +1,29 @@
-"""What whole models gain by `improve`, on a GPU, confirmed by stock PyTorch.
+"""What whole models gain by Inductor's options, by other choices, by our kernels, and by all of it.
 
-    python benchmarks/bench_model.py [NAME...] [--gpus 1] [--budget 300] [--templates]
-        [--out FOLDER] [--cache FOLDER]
+    python benchmarks/bench_model.py [NAME...] [--gpus 1] [--budget 170] [--kernels] [--pairs 4]
+        [--seconds S] [--timeout 400] [--cache FOLDER] [--out FOLDER]
 
-For each program of `models.py`: it is tuned and captured by `run --capture`; timed under stock
-PyTorch (`before`); `improve --yes` searches and pins; timed again (`after`); `prove` repeats the
-comparison in fresh processes; all is unpinned, and it is timed once more (`unpinned`). Times are
-device microseconds a pass, summed over the kernels by torch.profiler, three profiles in a process.
+For each program of `models.py`: `run --capture` tunes it; it is timed under stock PyTorch
+(`before`); `improve --yes --options` searches and confirms a plan, with `--kernels` also among our
+kernels. Then new processes of stock PyTorch and of the program with that plan alternate. Each
+compiles anew, because Inductor times fused kernels again whenever it compiles, and two compiled
+programs differ by that. The last column has the 95 % interval over these pairs. The best option,
+choice and our kernels are verdicts of single trials of the search, which flatter.
 
-With `--templates` ours are offered too. The tunings that take most of a pass are measured with
-cold caches, the best of ours against the best of the others; where ours win, each is tried alone
-in the captured graph, the one that promises most first; what no trial calls slower is pinned.
-`after` runs under `run --templates`, and `verify` reads what it called. The table says whose
-choices were in use. No measurement begins when `--budget` is over.
+Times are those that `models.py` prints: device microseconds of a pass; on a CPU, by the clock.
 
-Programs go to the GPUs by turns, those of one GPU one after another. Prints a table and, with
-`--out`, writes what each command said, step by step; the cache dirs stay below `--cache`.
+Each GPU takes the next program when it is free. No step begins after `--seconds`, or would end
+later than that; with `--cache` the same command goes on with the next step. A step that fails, or
+takes longer than `--timeout`, is recorded and ends its program. With `--out`: `models.csv`, all
+rows in `models.json`, and a log of each program.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -29,152 +31,292 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import model_templates as templates
+from backend.cache.autotune import copy_unpinned
+from backend.disk.layout import Layout
+from backend.measure.trial import LEAST_PROCESSES, across_processes
+from backend.processes import tree
+from rocm_tui.session import numbers as fmt
 
 HERE = Path(__file__).resolve().parent
+TUI = [sys.executable, "-m", "rocm_tui"]
 NAMES = (
-    "llama-prefill",
-    "llama-decode",
-    "moe-prefill",
-    "conv-prefill",
-    "moe-decode",
-    "conv-decode",
+    *("llama-prefill", "training", "llama-decode", "moe-prefill", "decoder"),
+    *("conv-prefill", "encoder", "moe-decode", "conv-decode", "towers"),
 )
+"""The programs for a GPU; what takes longest comes first."""
+ANEW = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0"}
 
 
-class Lane:
-    """Commands on one GPU with a cache dir for each program."""
+class OutOfTime(Exception):
+    """The next step would end after `--seconds`."""
 
-    def __init__(
-        self, gpu: int, folder: Path, out: Path | None, budget: float, templates: bool = False
+
+class Bench:
+    """Measures programs, one step after another; a step whose result is kept is not repeated."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self._args, self._folder = args, folder
+        self._end = time.monotonic() + args.seconds
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Return what an earlier call of the bench left."""
+        path = self._folder / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else {"name": name, "steps": {}}
+
+    def measure(self, row: dict[str, Any], gpu: int) -> None:
+        """Add the remaining steps. Raises OutOfTime and StoreErrors."""
+        cache = self._folder / row["name"]
+        stock = cache / "stock"
+        program = [sys.executable, str(HERE / "models.py"), row["name"], "--json"]
+
+        def step(name: str, words: Sequence[str], folder: Path = cache, **how: Any) -> Any:
+            if name not in row["steps"]:
+                env = {"CUDA_VISIBLE_DEVICES": str(gpu), "TORCHINDUCTOR_CACHE_DIR": str(folder)}
+                self._step(row, name, words, env | how.pop("env", {}), **how)
+            return row["steps"][name]["value"]
+
+        if step("capture", [*TUI, "run", "--capture", "--quiet", "--", *program]) is None:
+            return
+        step("before", program)
+        kernels = ["--kernels"] if self._args.kernels else []
+        budget = ["--budget", f"{self._args.budget:g}"]
+        improve = [*TUI, "improve", "--yes", "--options", *kernels, *budget, "--json"]
+        plan = plan_of(step("improve", improve, needs=self._args.budget))
+        if plan is None:
+            return
+        copy_unpinned(Layout(cache), Layout(stock))
+        for pair in range(1, self._args.pairs + 1):
+            step(f"stock {pair}", program, stock, env=ANEW)
+            step(f"plan {pair}", [*plan, *program], env=ANEW)
+
+    def _step(
+        self,
+        row: dict[str, Any],
+        step: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        needs: float = 0.0,
     ) -> None:
-        self._templates = templates
-        self._env = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu), "PYTHONUNBUFFERED": "1"}
-        self._folder, self._out, self._budget = folder, out, budget
-
-    def measure(self, name: str) -> dict[str, Any]:
-        """One row of the table; a step that fails is told, and ends it."""
-        cache, begin = self._folder / name, time.monotonic()
-        row: dict[str, Any] = {"name": name, "seconds": {}}
-        program = [sys.executable, str(HERE / "models.py"), name]
-        tui = [sys.executable, "-m", "rocm_tui"]
-        where = ["--cache-dir", str(cache)]
-        ours = ["--templates"] if self._templates else []
-        captured = [*tui, "run", "--capture", *ours, "--quiet", *where, "--", *program]
-        tuned = self._step(row, "capture", [*captured, "--steps", "12", "--json"], cache)
-        row["tuned"] = self._times(tuned)
-        row["before"] = self._times(self._step(row, "before", [*program, "--json"], cache))
-        if self._templates:
-            steps = templates.Steps(lambda step, words: self._step(row, step, words, cache), where)
-            row["templates"] = templates.chosen(steps, begin + self._budget)
-            shown = [*tui, "run", *ours, "--quiet", *where, "--", *program, "--json"]
-            seen = [*tui, "verify", "--json", *where, "--", *shown]
-            text = self._step(row, "after", seen, cache)
-            row["after"], row["verify"] = self._times(text), _json(text)
-            self._step(row, "pins", [*tui, "pins", *where], cache)
-            self._step(row, "unpin", [*tui, "unpin", "--all", *where], cache)
-            row["unpinned"] = self._times(self._step(row, "unpinned", [*program, "--json"], cache))
-            return row
-        graphs = self._step(row, "graphs", [*tui, "graphs", "--json", *where], cache)
-        row["graphs"] = _json(graphs)
-        budget = ["--budget", str(self._budget)]
-        improved = [*tui, "improve", "--yes", "--json", *budget, *where]
-        row["improve"] = _json(self._step(row, "improve", improved, cache))
-        row["after"] = self._times(self._step(row, "after", [*program, "--json"], cache))
-        pairs = ["--pairs", "3", "--budget", "4"]
-        proved = [*tui, "prove", "--yes", "--json", *pairs, *where]
-        row["prove"] = _json(self._step(row, "prove", proved, cache))
-        self._step(row, "pins", [*tui, "pins", *where], cache)
-        self._step(row, "unpin", [*tui, "unpin", "--all", *where], cache)
-        row["unpinned"] = self._times(self._step(row, "unpinned", [*program, "--json"], cache))
-        return row
-
-    def _step(self, row: dict[str, Any], step: str, command: list[str], cache: Path) -> str:
-        env = {**self._env, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+        """Run the command and keep the JSON that it prints last, or why there is none."""
         begin = time.monotonic()
-        done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=HERE.parent)
-        row["seconds"][step] = round(time.monotonic() - begin, 1)
-        if self._out is not None:
-            (self._out / f"{row['name']}.json").write_text(json.dumps(row, indent=1))
-            with (self._out / f"{row['name']}.log").open("a") as log:
-                log.write(f"== {step}: exit {done.returncode}, {row['seconds'][step]} s\n")
-                log.write(f"{done.stdout[-20000:]}\n-- stderr\n{done.stderr[-6000:]}\n")
-        return done.stdout
-
-    @staticmethod
-    def _times(text: str) -> list[float]:
-        """Of the last line that tells them."""
-        for line in reversed(text.splitlines()):
-            value = _json(line)
-            if isinstance(value, dict) and "us" in value:
-                return list(value["us"])
-        return []
-
-
-def _json(text: str) -> Any:
-    """The last JSON object of a command's output."""
-    for start in (text, text.strip().rpartition("\n")[2]):
+        if begin + needs > self._end:
+            raise OutOfTime
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **env},
+            cwd=HERE.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         try:
-            return json.loads(start)
+            out, err = process.communicate(timeout=self._args.timeout)
+            failed = f"exit code {process.returncode}: {err.strip()[-300:]}"
+        except subprocess.TimeoutExpired:
+            tree.end(process.pid, bury=False)
+            out, err = process.communicate()
+            failed = f"took longer than {self._args.timeout:g} s"
+        seconds = round(time.monotonic() - begin, 1)
+        value = last_json(out)
+        result = {"seconds": seconds, "code": process.returncode, "value": value}
+        row["steps"][step] = result if value else {**result, "failed": failed}
+        self.write(row)
+        if self._args.out:
+            with (self._args.out / f"{row['name']}.log").open("a") as log:
+                log.write(f"== {step}: exit code {process.returncode}, {seconds} s\n")
+                log.write(f"{out[-20000:]}\n-- stderr\n{err[-6000:]}\n")
+
+    def write(self, row: dict[str, Any]) -> None:
+        (self._folder / f"{row['name']}.json").write_text(json.dumps(row, indent=1))
+
+
+def last_json(text: str) -> dict[str, Any] | None:
+    """Return the document that is the whole text or its last line, unless it is an error."""
+    for part in (text, text.strip().rpartition("\n")[2]):
+        try:
+            value = json.loads(part)
         except ValueError:
             continue
+        return value if isinstance(value, dict) and "error" not in value else None
     return None
 
 
-def _us(times: list[float]) -> str:
-    return f"{statistics.median(times):.1f}" if times else "–"
+def plan_of(improved: Mapping[str, Any] | None) -> list[str] | None:
+    """Return how a program is started with what `improve` confirmed; the pins are in the cache."""
+    gain = improved and improved["gain"]
+    if not gain:
+        return None
+    options = [f"--option={name}={value}" for name, value in gain["options"].items()]
+    kernels = ["--templates"] if gain.get("kernels") else []
+    return [*TUI, "run", "--quiet", "--no-shares", *options, *kernels, "--"]
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| program | choices in use | before, us | after | unpinned | after / before |",
-        "|---|---|---|---|---|---|",
-    ]
+# The table.
+
+
+def summary(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the CSV; None where a step has no result."""
+    steps = row["steps"]
+    pairs = list(_pairs(steps))
+    before = _us(steps.get("before"))
+    improved = (steps.get("improve") or {}).get("value") or {}
+    gain = improved.get("gain") or {}
+    fields: dict[str, Any] = {
+        "program": row["name"],
+        "stock_us": statistics.median(pair[0] for pair in pairs) if pairs else before,
+        "plan_us": statistics.median(pair[1] for pair in pairs) if pairs else None,
+        "pairs": len(pairs),
+        "ratio": None,
+        "low": None,
+        "high": None,
+        "verdict": None,
+        "search_seconds": (steps.get("improve") or {}).get("seconds"),
+        "search_ratio": gain.get("ratio"),
+        "plan": " ".join(_plan_names(gain)),
+    }
+    if len(pairs) >= LEAST_PROCESSES:
+        _, arm = across_processes(pairs)
+        fields |= {"ratio": arm.ratio, "low": arm.ratio_low, "high": arm.ratio_high}
+        fields["verdict"] = arm.verdict
+    for kind in ("option", "choice", "kernels"):
+        tried = [arm for of, arm in _tried(improved) if of == kind]
+        best = min(tried, key=lambda arm: (arm["verdict"] != "faster", arm["ratio"]), default=None)
+        fields[f"{kind}_tried"] = len(tried)
+        fields |= {f"{kind}_{key}": best and best[key] for key in ("name", "ratio", "verdict")}
+    failed = [f"{name}: {step['failed']}" for name, step in steps.items() if "failed" in step]
+    fields["failed"] = "; ".join([*failed, *([row["failed"]] if "failed" in row else [])])
+    return fields
+
+
+def _pairs(steps: Mapping[str, Any]) -> Iterator[dict[int, float]]:
+    for name in steps:
+        stock, plan = _us(steps[name]), _us(steps.get(name.replace("stock ", "plan ")))
+        if name.startswith("stock ") and stock and plan:
+            yield {0: stock, 1: plan}
+
+
+def _us(step: Mapping[str, Any] | None) -> float | None:
+    times = ((step or {}).get("value") or {}).get("us")
+    return statistics.median(times) if times else None
+
+
+def _tried(improved: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what `improve` tried, with the verdict of its first trial in the graph."""
+    for subject in improved.get("tunings", ()):
+        for candidate in subject["candidates"]:
+            kind = "choice" if subject["op"] else candidate["maker"]
+            first = next((arm for arm in candidate["graph"] if arm["ratio"]), None)
+            if first is not None:
+                yield kind, {**first, "name": candidate["name"]}
+
+
+def _plan_names(gain: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"{name}={value}" for name, value in gain.get("options", {}).items())
+    yield from (choice["name"] for choice in gain.get("choices", ()))
+    if gain.get("kernels"):
+        yield "kernels"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    heads = "program", "stock, µs", "best option", "best choice", "our kernels", "plan"
+    heads = *heads, "search, s", "with the plan, µs", "the program is"
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for row in rows:
-        before, after = row.get("before") or [], row.get("after") or []
-        ratio = "–"
-        if before and after:
-            ratio = f"{statistics.median(after) / statistics.median(before):.4f}"
-        whose = row.get("templates", {}).get("in_use", "PyTorch's own")
-        cells = row["name"], whose, _us(before), _us(after), _us(row.get("unpinned") or []), ratio
+        fields = summary(row)
+        cells = [
+            fields["program"],
+            _number(fields["stock_us"]),
+            *(_best(fields, kind) for kind in ("option", "choice", "kernels")),
+            fields["plan"] or ("–" if fields["search_seconds"] is None else "none"),
+            _number(fields["search_seconds"]),
+            _number(fields["plan_us"]),
+            _gain(fields),
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def _best(fields: Mapping[str, Any], kind: str) -> str:
+    """`combo_kernels=True: 7.1 % faster`; `none of 12`, if none is."""
+    if not fields[f"{kind}_tried"]:
+        return "–"
+    if fields[f"{kind}_verdict"] != "faster":
+        return f"none of {fields[f'{kind}_tried']}"
+    return f"{fields[f'{kind}_name']}: {fmt.change(fields[f'{kind}_ratio'], 'faster')}"
+
+
+def _gain(fields: Mapping[str, Any]) -> str:
+    """`7.1 % faster (6.8 to 7.4 %)`; or why there is none, in one line."""
+    if fields["ratio"] is None:
+        return " ".join(fields["failed"].split())[-80:].replace("|", "/") or "–"
+    verdict = fields["verdict"]
+    clear = verdict in ("faster", "slower")
+    change = fmt.change(fields["ratio"], verdict) if clear else verdict
+    return f"{change} ({fmt.between(fields['low'], fields['high'])})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(NAMES))
     parser.add_argument("--gpus", type=int, default=1)
-    parser.add_argument("--first-gpu", type=int, default=0)
-    parser.add_argument("--budget", type=float, default=300.0)
-    parser.add_argument("--templates", action="store_true")
+    parser.add_argument("--budget", type=float, default=170.0, help="seconds of `improve`")
+    parser.add_argument("--kernels", action="store_true", help="let it try our kernels")
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--timeout", type=float, default=400.0, help="seconds of a step")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cache", type=Path)
     args = parser.parse_args()
-    if args.out is not None:
-        args.out.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, Any]] = []
-
-    def work(gpu: int, folder: Path) -> None:
-        lane = Lane(args.first_gpu + gpu, folder, args.out, args.budget, args.templates)
-        for name in args.names[gpu :: args.gpus]:
-            rows.append(lane.measure(name))
-            if args.out is not None:
-                text = json.dumps(rows[-1], indent=1)
-                (args.out / f"{name}.json").write_text(text)
-            print(table(rows[-1:]), flush=True)
-
     with tempfile.TemporaryDirectory() as temporary:
-        folder = args.cache or Path(temporary)
-        threads = [threading.Thread(target=work, args=(gpu, folder)) for gpu in range(args.gpus)]
+        folder = (args.cache or Path(temporary)).absolute()
+        for each in filter(None, (folder, args.out)):
+            each.mkdir(parents=True, exist_ok=True)
+        bench = Bench(args, folder)
+        rows = {name: bench.row(name) for name in args.names}
+        waiting = iter(rows.values())
+        lock = threading.Lock()
+
+        def report(*finished: dict[str, Any]) -> None:
+            with lock:
+                print(table(finished), flush=True)
+                if args.out:
+                    write(args.out, [*rows.values()])
+
+        def work(gpu: int) -> None:
+            for row in waiting:
+                try:
+                    bench.measure(row, gpu)
+                except OutOfTime:
+                    return
+                except Exception as error:  # the other programs go on
+                    row["failed"] = f"{type(error).__name__}: {error}"
+                finally:
+                    report(row)
+
+        threads = [threading.Thread(target=work, args=(gpu,)) for gpu in range(args.gpus)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    print(table(rows))
+        report(*rows.values())
+
+
+def write(folder: Path, rows: list[dict[str, Any]]) -> None:
+    (folder / "models.json").write_text(json.dumps(rows, indent=1))
+    fields = [summary(row) for row in rows]
+    with (folder / "models.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, fields[0])
+        writer.writeheader()
+        writer.writerows(fields)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -47,7 +48,8 @@ def program(name: str, **how: Any) -> Callable[[Callable[[], Any]], Callable[[],
     return register
 
 
-# On a GPU: a llama-like model, a mixture of experts, a convolution net; many rows, and few.
+# On a GPU: a llama-like model, a mixture of experts, a convolution net, of many rows and of few;
+# layers of a vision transformer and of a speech decoder, a recommendation, a step of training.
 
 
 class RMSNorm(nn.Module):
@@ -147,8 +149,128 @@ def conv(batch: int) -> tuple[Any, tuple[Any, ...]]:
     return model, (images.to(memory_format=torch.channels_last),)
 
 
-def _on_gpu(model: nn.Module) -> nn.Module:
-    return model.to("cuda", torch.bfloat16)
+class SelfAttention(nn.Module):
+    """Attention over `heads`; one layer gives the queries, keys and values."""
+
+    def __init__(self, size: int, heads: int, causal: bool = False) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv, self.out = nn.Linear(size, 3 * size), nn.Linear(size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (_split(y, self.heads) for y in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(y.transpose(1, 2).reshape(x.shape))
+
+
+class CachedAttention(nn.Module):
+    """Attention of one row to a cache of `positions`, to whose end it is written if it `grows`."""
+
+    def __init__(self, batch: int, size: int, heads: int, positions: int, grows: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.inputs = nn.ModuleList([nn.Linear(size, size) for _ in range(3 if grows else 1)])
+        self.out = nn.Linear(size, size)
+        for name in ("keys", "values"):
+            cache = torch.randn(batch, heads, positions, size // heads)
+            self.register_buffer(name, cache)
+        self.register_buffer("place", torch.tensor([positions - 1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, *new = (_split(layer(x), self.heads) for layer in self.inputs)
+        for cache, rows in zip((self.keys, self.values), new, strict=False):
+            cache.index_copy_(2, self.place, rows)
+        y = F.scaled_dot_product_attention(q, self.keys, self.values)
+        return self.out(y.transpose(1, 2).reshape(x.shape))
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    batch, rows, size = x.shape
+    return x.view(batch, rows, heads, size // heads).transpose(1, 2)
+
+
+def encoder(batch: int, rows: int) -> tuple[Any, tuple[Any, ...]]:
+    with torch.device("cuda"):
+        model = transformer(768, 4, lambda: SelfAttention(768, 12))
+    inputs = _gpu_randn(batch, rows, 768, dtype=torch.float16)
+    return _on_gpu(model, torch.float16), (inputs,)
+
+
+def decoder(batch: int, rows: int, context: int) -> tuple[Any, tuple[Any, ...]]:
+    """One step, with `rows` of its own and `context` rows of an encoder."""
+    with torch.device("cuda"):
+        model = transformer(
+            1280,
+            6,
+            lambda: CachedAttention(batch, 1280, 20, rows, grows=True),
+            lambda: CachedAttention(batch, 1280, 20, context, grows=False),
+        )
+    inputs = _gpu_randn(batch, 1, 1280, dtype=torch.float16)
+    return _on_gpu(model, torch.float16), (inputs,)
+
+
+class Tower(nn.Module):
+    """An MLP of numbers and of the sums of bags of embeddings; a vector for each bag."""
+
+    def __init__(self, numbers: int, bags: int, entries: int, size: int) -> None:
+        super().__init__()
+        tables = [nn.EmbeddingBag(entries, size, mode="sum") for _ in range(bags)]
+        self.tables = nn.ModuleList(tables)
+        sizes = numbers + bags * size, 1024, 512
+        layers = [(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(sizes)]
+        self.layers = nn.Sequential(*chain(*layers), nn.Linear(sizes[-1], bags * size))
+
+    def forward(self, numbers: Tensor, bags: Tensor) -> Tensor:
+        sums = [table(bags[at]) for at, table in enumerate(self.tables)]
+        y = self.layers(torch.cat([numbers, *sums], -1))
+        return y.view(len(y), len(sums), -1)
+
+
+class Towers(nn.Module):
+    """A score by the products of each vector of a user's tower with each of an item's."""
+
+    def __init__(self, numbers: int, bags: int, entries: int, size: int) -> None:
+        super().__init__()
+        self.user, self.item = (Tower(numbers, bags, entries, size) for _ in range(2))
+        self.score = nn.Linear(bags * bags, 1)
+
+    def forward(self, user: Tensor, user_bags: Tensor, item: Tensor, item_bags: Tensor) -> Tensor:
+        left, right = self.user(user, user_bags), self.item(item, item_bags)
+        return self.score(torch.bmm(left, right.transpose(1, 2)).flatten(1))
+
+
+def towers(batch: int) -> tuple[Any, tuple[Any, ...]]:
+    numbers, bags, entries, room = 256, 8, 100_000, 16
+    with torch.device("cuda"):
+        model = Towers(numbers, bags, entries, 64)
+        indices = [torch.randint(entries, (bags, batch, room)) for _ in range(2)]
+    inputs = [_gpu_randn(batch, numbers) for _ in range(2)]
+    return _on_gpu(model), (inputs[0], indices[0], inputs[1], indices[1])
+
+
+class NextToken(nn.Module):
+    """The loss of a language model with these layers."""
+
+    def __init__(self, tokens: int, size: int, layers: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.layers = nn.Embedding(tokens, size), layers
+        self.norm, self.out = nn.LayerNorm(size), nn.Linear(size, tokens, bias=False)
+
+    def forward(self, text: Tensor, following: Tensor) -> Tensor:
+        logits = self.out(self.norm(self.layers(self.embedding(text))))
+        return F.cross_entropy(logits.flatten(0, 1).float(), following.flatten())
+
+
+def training(batch: int, rows: int) -> tuple[Any, tuple[Any, ...]]:
+    with torch.device("cuda"):
+        layers = transformer(1024, 3, lambda: SelfAttention(1024, 16, causal=True))
+        model = NextToken(16384, 1024, layers)
+        text, following = torch.randint(16384, (2, batch, rows))
+    return _on_gpu(model), (text, following)
+
+
+def _on_gpu(model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+    return model.to("cuda", dtype)
 
 
 def _gpu_randn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -161,6 +283,10 @@ program("moe-prefill", device="cuda")(lambda: moe(2048))
 program("moe-decode", device="cuda")(lambda: moe(16))
 program("conv-prefill", device="cuda")(lambda: conv(32))
 program("conv-decode", device="cuda")(lambda: conv(1))
+program("encoder", device="cuda")(lambda: encoder(16, 197))
+program("decoder", device="cuda")(lambda: decoder(5, 448, 1500))
+program("towers", device="cuda")(lambda: towers(4096))
+program("training", device="cuda", training=True)(lambda: training(8, 512))
 
 # On a CPU: small ones, of which each is tuned in seconds.
 
@@ -260,10 +386,12 @@ def mlp(size: int, inner: int, activation: type[nn.Module]) -> nn.Module:
     return nn.Sequential(nn.Linear(size, inner), activation(), nn.Linear(inner, size))
 
 
-def transformer(size: int, heads: int, layers: int) -> nn.Module:
+def transformer(size: int, layers: int, *attention: Callable[[], nn.Module]) -> nn.Module:
+    """Each layer has the given kinds of attention, and an MLP."""
     blocks = [
-        nn.Sequential(Around(size, Heads(size, heads)), Around(size, mlp(size, 4 * size, nn.GELU)))
+        Around(size, inside())
         for _ in range(layers)
+        for inside in (*attention, lambda: mlp(size, 4 * size, nn.GELU))
     ]
     return nn.Sequential(*blocks)
 
@@ -282,9 +410,11 @@ program("residual-training", training=True)(
     lambda: (Around(64, Grouped(4, 64, 128, "relu")), (torch.randn(4, 96, 64),))
 )
 program("heads")(lambda: (Heads(128, 4), (torch.randn(160, 128),)))
-program("transformer")(lambda: (transformer(128, 4, 2), (torch.randn(128, 128),)))
+program("transformer")(
+    lambda: (transformer(128, 2, lambda: Heads(128, 4)), (torch.randn(128, 128),))
+)
 program("transformer-training", training=True)(
-    lambda: (transformer(64, 4, 1), (torch.randn(96, 64),))
+    lambda: (transformer(64, 1, lambda: Heads(64, 4)), (torch.randn(96, 64),))
 )
 program("mlp-gelu-frozen", freezing=True)(lambda: (mlp(256, 512, nn.GELU), (torch.randn(64, 256),)))
 program("mlp-relu-frozen", freezing=True)(lambda: (mlp(256, 512, nn.ReLU), (torch.randn(32, 256),)))
@@ -299,7 +429,7 @@ program("quantized-frozen", freezing=True)(
     )
 )
 program("transformer-frozen", freezing=True)(
-    lambda: (transformer(128, 4, 1), (torch.randn(64, 128),))
+    lambda: (transformer(128, 1, lambda: Heads(128, 4)), (torch.randn(64, 128),))
 )
 
 PROFILES, PASSES = 3, 20
@@ -318,6 +448,8 @@ def compiled_call(chosen: Program) -> Call:
             return compiled(*arguments)
 
     def training() -> None:
+        if isinstance(function, nn.Module):
+            function.zero_grad()  # else each pass adds up gradients, outside the compiled graphs
         compiled(*arguments).sum().backward()
 
     return training if chosen.training else inference

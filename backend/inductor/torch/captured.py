@@ -418,7 +418,8 @@ def _bound(node: Any, depth: int) -> int | None:
 
 def _bound_by(user: Any, node: Any, depth: int) -> int | None:
     name = str(user.target)
-    if name == "aten.embedding.default" and user.args[1] is node:
+    tables = "aten.embedding.default", "aten._embedding_bag"
+    if name.startswith(tables) and user.args[1] is node:
         return _size(user.args[0], 0)
     if name.startswith(("aten.index.", "aten._unsafe_index.")) and user.args[0] is not node:
         places = [at for at, index in enumerate(user.args[1]) if index is node]

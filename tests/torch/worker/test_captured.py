@@ -51,6 +51,23 @@ def test_training_steps(tmp_path: Path) -> None:
     assert [graph["mutated"] for graph in graphs if graph["name"] == "conv"] == [[3, 4, 5], []]
 
 
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+def test_bags_of_embeddings_read_the_whole_table(training: bool) -> None:
+    """The two modes call different ops."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from backend.inductor.torch.captured import bounds
+
+    def bags(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding_bag(index, table)
+
+    inputs = torch.randn(50, 8, requires_grad=training), torch.randint(50, (4, 6))
+    with torch.set_grad_enabled(training):
+        nodes = list(make_fx(bags, tracing_mode="fake")(*inputs).graph.nodes)
+    assert dict(bounds(nodes, inputs)) == {"index_1": 50}
+
+
 def test_sizes_that_are_open(tmp_path: Path) -> None:
     graphs = same(tmp_path, "dynamic", "mlp", "attention")
     assert len(graphs) == 2
