@@ -1,10 +1,10 @@
 """What whole models gain by Inductor's options, by other choices, by our kernels, and by all of it.
 
-    python benchmarks/bench_model.py [NAME...] [--gpus 1] [--budget 170] [--kernels] [--pairs 4]
+    python benchmarks/bench_model.py [NAME...] [--gpus 1] [--budget 170] [--templates] [--pairs 4]
         [--seconds S] [--timeout 400] [--cache FOLDER] [--out FOLDER]
 
 For each program of `models.py`: `run --capture` tunes it; it is timed under stock PyTorch
-(`before`); `improve --yes --options` searches and confirms a plan, with `--kernels` also among our
+(`before`); `improve --yes --options` searches and confirms a plan, with `--templates` also with our
 kernels. Then new processes of stock PyTorch and of the program with that plan alternate. Each
 compiles anew, because Inductor times fused kernels again whenever it compiles, and two compiled
 programs differ by that. The last column has the 95 % interval over these pairs. The best option,
@@ -82,9 +82,9 @@ class Bench:
         if step("capture", [*TUI, "run", "--capture", "--quiet", "--", *program]) is None:
             return
         step("before", program)
-        kernels = ["--kernels"] if self._args.kernels else []
+        templates = ["--templates"] if self._args.templates else []
         budget = ["--budget", f"{self._args.budget:g}"]
-        improve = [*TUI, "improve", "--yes", "--options", *kernels, *budget, "--json"]
+        improve = [*TUI, "improve", "--yes", "--options", *templates, *budget, "--json"]
         plan = plan_of(step("improve", improve, needs=self._args.budget))
         if plan is None:
             return
@@ -152,8 +152,8 @@ def plan_of(improved: Mapping[str, Any] | None) -> list[str] | None:
     if not gain:
         return None
     options = [f"--option={name}={value}" for name, value in gain["options"].items()]
-    kernels = ["--templates"] if gain.get("kernels") else []
-    return [*TUI, "run", "--quiet", "--no-shares", *options, *kernels, "--"]
+    templates = ["--templates"] if gain["templates"] else []
+    return [*TUI, "run", "--quiet", "--no-shares", *options, *templates, "--"]
 
 
 # The table.
@@ -218,7 +218,7 @@ def _tried(improved: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def _plan_names(gain: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{name}={value}" for name, value in gain.get("options", {}).items())
     yield from (choice["name"] for choice in gain.get("choices", ()))
-    if gain.get("kernels"):
+    if gain.get("templates"):
         yield "kernels"
 
 
@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(NAMES))
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--budget", type=float, default=170.0, help="seconds of `improve`")
-    parser.add_argument("--kernels", action="store_true", help="let it try our kernels")
+    parser.add_argument("--templates", action="store_true", help="let it try our kernels")
     parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--timeout", type=float, default=400.0, help="seconds of a step")

@@ -403,9 +403,10 @@ class TrialJob(WorkerJob[TrialResult]):
     of the process that the graph is from. `stock`: compile with the caches as they are and no
     choice in place, like a program without our hooks. `root` is the person's cache dir, which
     contains the graph and gets the record; by default the dir that the worker's private trial cache
-    belongs to, else the worker's own. `fresh`: run in a new process. `compilers`: compile `arms`
-    as one of so many processes at once, and time nothing. `processes`: run so many trials, each in
-    a process of its own; they compile side by side, and time one after another.
+    belongs to, else the worker's own. `fresh`: run in a new process. `compilers`: the
+    number of processes that compile at the same time; this one compiles `arms` and times nothing.
+    `processes`: the number of trials, each in its own process; they compile side by side, and time
+    one after another.
     """
 
     name: ClassVar[str] = "trial"

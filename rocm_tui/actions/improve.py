@@ -267,8 +267,12 @@ def _options_of(search: Search) -> set[CompileOption]:
 
 
 def _options_subject(graph: GraphRow, options: tuple[CompileOption, ...]) -> Subject:
-    """Return the subject of a search whose candidates are options of the whole graph."""
-    candidates = tuple(Candidate(option.label, option.label, "option") for option in options)
+    """Return the subject of a search whose candidates are options of the whole graph, such as our
+    kernels."""
+    candidates = tuple(
+        Candidate(option.label, option.label, "kernels" if option == TEMPLATES else "option")
+        for option in options
+    )
     weight = graph.times.ms or 0.0
     return Subject(
         "", "", "", "options", weight=weight, candidates=candidates, ready=True, options=options

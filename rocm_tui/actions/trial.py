@@ -257,8 +257,8 @@ class GraphTrial:
         return self.several(1)[0]
 
     def several(self, processes: int) -> list[Trial]:
-        """Run so many trials, each in a process of its own where they are more than one; they
-        compile side by side. Some may be missing. Raises what `once` raises."""
+        """Run that number of trials. Several run in processes of their own, which compile side by
+        side; some may be missing. Raises what `once` raises."""
         if not self._job.stock:
             private_cache(self._layout)
         self._job = replace(self._job, processes=processes)

@@ -329,8 +329,8 @@ class GraphGainJson(JsonObject):
 
 
 class SearchGainJson(GraphGainJson):
-    """The confirmed gain of a search; `compile_call` is the line of a program with the options,
-    `templates` whether our kernels are a part of it."""
+    """The confirmed gain of a search. `compile_call` is the line of a program with the options;
+    `templates` is true if the gain needs our kernels."""
 
     processes: int
     error: float | None

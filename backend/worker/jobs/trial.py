@@ -502,7 +502,7 @@ COMPILING_SECONDS = 600.0
 
 
 def _several(job: TrialJob, progress: ReportProgress) -> TrialResult:
-    """Run the trial in several processes, and return those that came of it."""
+    """Run the trial in several processes, and return the trials that succeeded."""
     own = replace(job, root=str(root_of(job)), processes=0, fresh=True)
     seconds = COMPILING_SECONDS + job.processes * job.budget
     what = f"{job.processes} processes, which time one after another"
