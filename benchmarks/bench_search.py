@@ -1,11 +1,12 @@
 """Whole searches on graphs whose true times are known, timed on the bad machines of bench_verdict.
 
-    python benchmarks/bench_search.py [--searches 100] [--core 0.02] [--looks 5]
+    python benchmarks/bench_search.py [--searches 100] [--core 0.02] [--looks 5] [--cases NAME...]
 
 Every trial is rounds of noisy samples, judged as a worker judges them; each process has a bias of
 its own for each arm besides. `proposed` is how many searches propose a pin, `wrong` how many
 propose one that does not make the graph faster, `all` how many propose just those that do. `inside`
-is how many of the stated gains hold the true one. The budget of a wrong proposal is 5 %.
+is how many of the stated gains hold the true one. The budget of a wrong proposal is 5 %. A case may
+be of options instead of choices: one subject, whose arms share one trial.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import random
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
 from statistics import fmean
@@ -23,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from backend.measure.trial import clear, judge_arms
 from backend.measure.verdict import schedule
-from backend.model.graph import Trial, TrialArm
+from backend.model.graph import CompileOption, Trial, TrialArm
 from benchmarks.bench_verdict import Machine, Noise
 from rocm_tui.search.steps import search_status
-from rocm_tui.search.types import TrialStep
-from tests.support.search_lab import Bench, additive, run, search_of
+from rocm_tui.search.types import Search, TrialStep
+from tests.support.search_lab import Bench, additive, options_subject, run, search_of
 
 PROCESS = 0.002
 """Standard deviation of what a process makes of an arm's log time."""
@@ -68,14 +69,33 @@ class NoisyBench(Bench):
         return Trial("b3f21aa", 0.0, arms)
 
 
-CASES: Mapping[str, Mapping[str, float]] = {
-    "all alike": {},
-    "all others slower by 1 %": {f"triton-{n}{letter}": 0.01 for n in range(4) for letter in "abc"},
-    "one faster by 1 %": {"triton-1b": -0.01},
-    "one faster by 2 %": {"triton-1b": -0.02},
-    "two faster by 3 and 5 %": {"triton-0a": -0.03, "triton-2c": -0.05},
+OPTIONS = tuple(CompileOption(f"option_{number}", "True") for number in range(20))
+
+
+def options_search(count: int) -> Search:
+    """Return a search among options only."""
+    return replace(search_of(0), subjects=(options_subject(*OPTIONS[:count]),))
+
+
+CASES: Mapping[str, tuple[Search, Mapping[str, float]]] = {
+    "all alike": (search_of(), {}),
+    "all others slower by 1 %": (
+        search_of(),
+        {f"triton-{n}{letter}": 0.01 for n in range(4) for letter in "abc"},
+    ),
+    "one faster by 1 %": (search_of(), {"triton-1b": -0.01}),
+    "one faster by 2 %": (search_of(), {"triton-1b": -0.02}),
+    "two faster by 3 and 5 %": (search_of(), {"triton-0a": -0.03, "triton-2c": -0.05}),
+    "8 options alike": (options_search(8), {}),
+    "20 options alike": (options_search(20), {}),
+    "1 of 8 options faster by 2 %": (options_search(8), {OPTIONS[3].label: -0.02}),
+    "2 of 8 options faster by 3 and 5 %": (
+        options_search(8),
+        {OPTIONS[3].label: -0.03, OPTIONS[5].label: -0.05},
+    ),
 }
-"""The log of the graph's time with a choice over that without, of 4 tunings with 3 each."""
+"""A search, of 4 tunings with 3 choices each or of options, and the log of the graph's time with a
+choice or option over that without."""
 
 
 def main() -> None:
@@ -83,24 +103,25 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=100)
     parser.add_argument("--core", type=float, default=0.02, help="noise of a single sample")
     parser.add_argument("--looks", type=int, default=5)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     args = parser.parse_args()
     random.seed(0)
     print("| case | proposed | wrong | all | inside | trials, mean |")
     print("|---|---|---|---|---|---|")
-    for name, effects in CASES.items():
-        print(f"| {name} | {row(effects, args)} |", flush=True)
+    for name in args.cases:
+        print(f"| {name} | {row(*CASES[name], args)} |", flush=True)
 
 
-def row(effects: Mapping[str, float], args: argparse.Namespace) -> str:
+def row(begun: Search, effects: Mapping[str, float], args: argparse.Namespace) -> str:
     faster = {hash for hash, effect in effects.items() if effect < 0}
     proposed, wrong, every, inside, trials = [], [], [], [], []
     for number in range(args.searches):
         bench = NoisyBench(
             additive(effects), f"{effects} {number}", core=args.core, looks=args.looks
         )
-        search = run(search_of(), bench)
+        search = run(begun, bench)
         gain = search_status(search).sure
-        hashes = {swap.hash for swap in gain.arm} if gain else set()
+        hashes = {change.identity for change in gain.arm} if gain else set()
         proposed.append(bool(hashes))
         wrong.append(not hashes <= faster)
         every.append(hashes == faster)

@@ -86,7 +86,7 @@ from rocm_tui.render.improve import (
     summary,
 )
 from rocm_tui.render.table import text_table
-from rocm_tui.search.options import compile_option
+from rocm_tui.search.options import graph_option
 from rocm_tui.search.types import Search
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.graph_rows import GraphRow, find_graph, graph_rows
@@ -221,7 +221,7 @@ def trial_command(**given: Any) -> int:
     budget = seconds_given(args.budget, "--budget")
     if args.processes < 1:
         raise UsageError("--processes is a number, 1 or more")
-    options = [compile_option(text) for text in args.option]
+    options = [graph_option(text) for text in args.option]
     layout = common.layout_at(args.cache_dir)
     row: Row | None = None
     arms: Sequence[Arm] = (BASELINE,)

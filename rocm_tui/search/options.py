@@ -26,8 +26,6 @@ OPTIONS: Sequence[tuple[str, str, Device]] = (
     ("triton.cooperative_reductions", "True", "gpu"),
     ("triton.enable_persistent_tma_matmul", "True", "gpu"),
     ("b2b_gemm_pass", "True", "gpu"),
-    ("shape_padding", "False", "gpu"),
-    ("force_shape_pad", "True", "gpu"),
     ("epilogue_fusion", "False", "any"),
     ("prologue_fusion", "False", "gpu"),
     ("epilogue_fusion", "True", "any"),
@@ -42,6 +40,26 @@ OPTIONS: Sequence[tuple[str, str, Device]] = (
     ("max_fusion_size", DEFAULT, "any"),
 )
 """Name, value to try, and devices, in the order of trials: what helped most often comes first."""
+
+OUTSIDE = frozenset(
+    (
+        "align_random_eager",
+        "cpp.enable_unsafe_math_opt_flag",  # GCC before 13 lets such code flush all denormals
+        "cpp_wrapper",
+        "efficient_conv_bn_eval_fx_passes",
+        "fallback_random",
+        "force_shape_pad",
+        "freezing",
+        "joint_graph_constant_folding",
+        "permute_fusion",
+        "selective_decompose",
+        "shape_padding",
+        "triton.cudagraphs",
+        "use_joint_graph_passes",
+        "use_pre_grad_passes",
+    )
+)
+"""Options that take effect before a graph is captured, or outside it: its arms would not differ."""
 
 
 def worth_trying(
@@ -64,3 +82,15 @@ def compile_option(text: str) -> CompileOption:
         raise UsageError(f"--option {text}: write NAME=VALUE, such as epilogue_fusion=False")
     value = {"true": "True", "false": "False"}.get(value.strip().lower(), value.strip())
     return CompileOption(name.strip(), value)
+
+
+def graph_option(text: str) -> CompileOption:
+    """Read `NAME=VALUE` for a trial of a captured graph. Raises UsageError if the option cannot
+    change one."""
+    option = compile_option(text)
+    if option.name in OUTSIDE:
+        raise UsageError(
+            f"--option {option.name} cannot be tried in a captured graph, because it takes effect "
+            f"elsewhere; time the whole program with `run --option {option.label}` and without"
+        )
+    return option

@@ -8,7 +8,14 @@ from backend.model.graph import CompileOption
 from backend.wire.codec import read, to_json
 from backend.wire.jobs import TrialJob
 from rocm_tui.errors import UsageError
-from rocm_tui.search.options import DEFAULT, OPTIONS, compile_option, worth_trying
+from rocm_tui.search.options import (
+    DEFAULT,
+    OPTIONS,
+    OUTSIDE,
+    compile_option,
+    graph_option,
+    worth_trying,
+)
 
 
 def test_a_device_gets_its_own_options_but_those_that_the_program_has() -> None:
@@ -36,6 +43,15 @@ def test_a_person_names_an_option() -> None:
     for wrong in ("", "x", "=1", "x="):
         with pytest.raises(UsageError, match="NAME=VALUE"):
             compile_option(wrong)
+
+
+def test_an_option_that_cannot_change_a_captured_graph_is_not_tried_in_it() -> None:
+    """A trial would call its equal arms tied, and the program would differ."""
+    with pytest.raises(UsageError, match="`run --option freezing=True` and without"):
+        graph_option("freezing=true")
+    assert compile_option("freezing=true").name in OUTSIDE  # a program may be run with it
+    assert graph_option("combo_kernels=True") == CompileOption("combo_kernels", "True")
+    assert OUTSIDE.isdisjoint(name for name, _, _ in OPTIONS)
 
 
 def test_options_and_choices_cross_to_a_worker() -> None:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import sqrt
+from statistics import NormalDist
 
 import pytest
 
 from backend.model.graph import Arm, CompileOption
-from rocm_tui.search.steps import LOOKS, RESERVE, finished, next_step, search_status
+from rocm_tui.search.steps import (
+    CONFIRMING,
+    LOOKS,
+    RESERVE,
+    SCREENING,
+    finished,
+    next_step,
+    search_status,
+)
 from rocm_tui.search.types import MeasureStep, Search, TrialStep
 from tests.support.search_lab import (
     Bench,
@@ -283,10 +293,28 @@ def test_an_option_whose_outputs_differ_or_that_breaks_the_worker_is_not_kept() 
     assert search_status(run(search, bench)).kept == ()
 
 
-def test_options_without_any_effect_are_never_proposed() -> None:
-    for number in range(100):
-        bench = Bench(additive({}), f"options {number}")
-        search = run(
-            replace(search_of(0), subjects=(options_subject(COMBO, POINTWISE, UNFUSED),)), bench
-        )
-        assert search_status(search).sure is None
+SEARCHES = 300
+
+
+def most_of(searches: int, error: float) -> int:
+    """The number of errors that so many searches exceed with a probability of 0.1 %."""
+    return int(NormalDist(searches * error, sqrt(searches * error * (1 - error))).inv_cdf(0.999))
+
+
+def test_equal_options_are_kept_and_confirmed_no_more_often_than_the_stated_error() -> None:
+    """Both guards err, but each within its part of the error; a proposal must pass both."""
+    options = tuple(CompileOption(f"option_{number}", "True") for number in range(20))
+    begun = replace(search_of(0), subjects=(options_subject(*options),))
+    kept_one = advance(begun, Bench(additive({options[0].label: -0.1}), noise=0.001))
+    assert search_status(kept_one).kept == (options[0],)
+    kept, confirmed, proposed = 0, 0, 0
+    for number in range(SEARCHES):
+        bench = Bench(additive({}), f"options {number}", noise=0.02)
+        search = run(begun, bench)
+        kept += bool(search_status(replace(search, tries=search.tries[:1])).kept)
+        proposed += search_status(search).sure is not None
+        confirmed += search_status(run(kept_one, bench)).sure is not None
+    # The first sweep and the first confirmation get half, of which a half is for `slower`.
+    assert 0 < kept <= most_of(SEARCHES, SCREENING / 4)
+    assert confirmed <= most_of(SEARCHES, CONFIRMING / 4)
+    assert proposed == 0
