@@ -330,7 +330,7 @@ def single_ms(tuning: Tuning, choice: Choice | None) -> float | None:
     """Milliseconds of one call as they were taken once, when it was tuned.
 
     None for a kernel that Inductor launches itself: its benchmark mostly shows the cost of a launch
-    (112 µs for 6,400 elements), which ranks the configs of one kernel and is no time of it.
+    (112 µs for 6,400 elements), which ranks the configs of a kernel and does not time it.
     """
     return None if choice is None or is_inductors(tuning.op) else choice.ms
 
