@@ -14,6 +14,7 @@ the pins has a copy, the other has none and tunes the kernel itself.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import re
@@ -44,10 +45,12 @@ from backend.measure.trial import (
     clear,
 )
 from backend.measure.verdict import schedule
+from backend.model.choice import is_kernel_time
 from backend.model.events import ChoiceSelected, GraphCalled, GraphCompiled, TuningStarted
 from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.pins.file import PinFile, PinRecord, read_pin_file
 from backend.pins.holders import kernel_file_of
+from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.actions.trial_tables import TableSides, read_tables
 from rocm_tui.config.settings import config
@@ -65,6 +68,7 @@ from rocm_tui.jobs.program import (
 )
 from rocm_tui.jobs.run import keep_log
 from rocm_tui.launch.run import run_id
+from rocm_tui.session.spread import LEAST, ColdTuning, Spread
 
 SKIP = 3
 """Steps that warm up."""
@@ -141,6 +145,67 @@ def try_program(
         runner = _Runner(command, layout, layouts, steps, sides, env, begun, tell)
         budget = config().budgets.program if budget is None else budget
         return runner.until_clear(pairs, budget, error)
+
+
+def tune_cold(
+    command: Sequence[str],
+    layout: Layout,
+    steps: Steps,
+    count: int,
+    *,
+    env: Mapping[str, str] = os.environ,
+    begun: Callable[[int, str], None] = lambda number, label: None,
+    tell: Callable[[int, ColdTuning], None] = lambda number, tuning: None,
+) -> Spread:
+    """Run the program `count` times, each time with empty caches of Inductor and Triton.
+
+    The times of calls of a graph are kept for `read_spread`. Raises NotTried where a run ended
+    badly or had no steps, and StoreErrors.
+    """
+    tunings: list[ColdTuning] = []
+    trouble: tuple[str, ...] = ()
+    for number in range(1, count + 1):
+        with _private_layouts(layout) as layouts:
+            private = layouts["without"]
+            safe.make_folder(layout.root, private.root)
+            own = {**env, "TRITON_CACHE_DIR": str(private.root / "triton")}
+            sides = _PinSides(layouts, ())
+            runner = _Runner(command, layout, layouts, steps, sides, own, begun, lambda run: None)
+            run = runner.run(number, "without")
+            if not code_of(private):
+                trouble = (
+                    "A run compiled nothing in the cache dir that it was given: the program may "
+                    "have its own, and then its tunings are not cold.",
+                )
+            rows = tuple(load_model(private).rows())
+        tunings.append(ColdTuning(run.ms, run.steps, run.seconds, rows))
+        tell(number, tunings[-1])
+    spread = Spread(tuple(command), tuple(tunings), trouble)
+    if steps.graph is not None:
+        times = {"host": socket.gethostname(), "ms": spread.times}
+        path = _spread_path(layout, steps.graph)
+        safe.make_folder(layout.root, path.parent)
+        safe.write_atomic(path, json.dumps(times).encode())
+    return spread
+
+
+def _spread_path(layout: Layout, graph: str) -> Path:
+    """The caller checks that the graph's id is one."""
+    return layout.graphs / f"{graph}.spread.json"
+
+
+def read_spread(layout: Layout, graph: str) -> tuple[float, ...]:
+    """Return the times of a call of the graph in cold tunings on this host; empty if unknown."""
+    path = _spread_path(layout, graph)
+    try:
+        document = safe.load_json(path, safe.read_bytes(path))
+    except CacheUnreadable:
+        return ()
+    times = document.get("ms")
+    if document.get("host") != socket.gethostname() or not isinstance(times, list):
+        return ()
+    known = tuple(ms for ms in times if isinstance(ms, int | float) and is_kernel_time(ms))
+    return known if len(known) >= LEAST else ()
 
 
 @contextmanager
@@ -235,7 +300,7 @@ class _Runner:
 
     def until_clear(self, pairs: int | None, budget: float, error: float) -> ProgramTrial:
         for side in SIDES:
-            self._run(0, side)
+            self.run(0, side)
         trouble = self._sides.doubts({side: code_of(self._layouts[side]) for side in SIDES})
         if pairs is None and any(use.unseen for use in self._sides.tables):
             pairs = 1  # no number of pairs gives a verdict
@@ -260,11 +325,11 @@ class _Runner:
     def _pair(self, pair: int) -> dict[int, float]:
         order = list(SIDES)
         self._dice.shuffle(order)
-        times = {side: self._run(pair, side).ms for side in order}
+        times = {side: self.run(pair, side).ms for side in order}
         return {BASELINE: times["without"], BASELINE + 1: times["with"]}
 
-    def _run(self, pair: int, side: Side) -> ProgramRun:
-        """Raises NotTried."""
+    def run(self, pair: int, side: Side) -> ProgramRun:
+        """Run the program once. Raises NotTried."""
         self._begun(pair, self._sides.labels[side])
         private = self._layouts[side]
         env = {**unhooked(self._env), "TORCHINDUCTOR_CACHE_DIR": str(private.root)}

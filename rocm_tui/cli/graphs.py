@@ -40,7 +40,14 @@ from rocm_tui.actions.trial import (
     options_to_try,
     text_of,
 )
-from rocm_tui.actions.trial_program import SKIP, steps_of, try_program
+from rocm_tui.actions.trial_program import (
+    SKIP,
+    Steps,
+    read_spread,
+    steps_of,
+    try_program,
+    tune_cold,
+)
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode, ProgramCommand
 from rocm_tui.cli.work import LiveLine, Work, asked, consent, ended_by_signals
@@ -85,12 +92,19 @@ from rocm_tui.render.improve import (
     subject_title,
     summary,
 )
-from rocm_tui.render.table import text_table
+from rocm_tui.render.spread import (
+    SpreadJson,
+    known_spread_text,
+    spread_sentences,
+    tuning_line,
+)
+from rocm_tui.render.table import hanging, text_table
 from rocm_tui.search.options import graph_option
 from rocm_tui.search.types import Search
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.graph_rows import GraphRow, find_graph, graph_rows
 from rocm_tui.session.model import Model, Row
+from rocm_tui.session.spread import LEAST, ColdTuning
 
 
 class GraphsJson(Document, tag="rocm-tui/graphs/1"):
@@ -163,6 +177,7 @@ class TrialOptions:
     step: str | None
     skip: int
     pairs: int | None
+    spread: int | None
     table: Sequence[Path]
     device: str | None
     sources: Sequence[str]
@@ -193,6 +208,9 @@ class TrialOptions:
 @click.option("--step", metavar="REGEX", help="End a timed step of CMD at each line that matches.")
 @common.number("--skip", SKIP, f"Skip the first N steps of CMD as warm-up (default: {SKIP}).")
 @common.number("--pairs", None, "Run CMD N times with the pins, and N times without.")
+@common.number(
+    "--spread", None, "Run CMD N times with empty caches: how far do its tunings differ?"
+)
 @common.repeatable(
     "--table",
     metavar="FILE",
@@ -206,14 +224,18 @@ def trial_command(**given: Any) -> int:
     CHOICE is a name, a hash, the first digits of a hash, or #2 (default: all that may be faster).
     Without ID, --option or --options try options of Inductor in the graph that takes most time.
     With `-- CMD...` the whole program runs repeatedly, with the pins and without, or with one tuned
-    table of TunableOp, AITER, vLLM or SGLang and another. Exit code 0 only if the result is clear.
-    Nothing is pinned, and no cache or table changes.
+    table of TunableOp, AITER, vLLM or SGLang and another, or with empty caches (--spread). Exit
+    code 0 only if the result is clear. Nothing is pinned, and no cache or table changes.
 
     Example: rocm-tui trial --step loss -- python train.py
     """
     args = TrialOptions(**given)
     if args.program is not None:
         return _try_program(args)
+    if args.spread is not None:
+        raise UsageError(
+            "--spread needs a program: trial --spread 5 --step loss -- python train.py"
+        )
     if args.table:
         raise UsageError(
             "--table needs a program: trial --table FILE --step loss -- python serve.py"
@@ -288,6 +310,8 @@ def _try_program(args: TrialOptions) -> int:
     if args.pairs is not None and args.pairs < LEAST_PROCESSES:
         raise UsageError(f"--pairs is a number, {LEAST_PROCESSES} or more")
     steps = steps_of(args.step, args.graph, args.skip)
+    if args.spread is not None:
+        return _tune_cold(args, args.program, steps, args.spread)
     line = LiveLine()
 
     def tell(run: ProgramRun) -> None:
@@ -312,6 +336,36 @@ def _try_program(args: TrialOptions) -> int:
         say.out()
         common.print_paragraphs(program_text(result), program_sentences(result))
     return ExitCode.of(result.verdict.verdict != "unclear")
+
+
+def _tune_cold(args: TrialOptions, command: Sequence[str], steps: Steps, count: int) -> int:
+    if args.table or args.pairs is not None or args.budget is not None:
+        raise UsageError("--spread goes without --table, --pairs and --budget")
+    if count < LEAST:
+        raise UsageError(f"--spread is a number, {LEAST} or more")
+    line = LiveLine()
+
+    def tell(number: int, tuning: ColdTuning) -> None:
+        line.show("")
+        if not args.json:
+            say.out(tuning_line(number, tuning), flush=True)
+
+    with ended_by_signals(), line.during("trial", ""):
+        spread = tune_cold(
+            command,
+            common.layout_at(args.cache_dir),
+            steps,
+            count,
+            begun=lambda number, label: line.show(f"cold tuning {number} of {count}"),
+            tell=tell,
+        )
+    if args.json:
+        say.out_json(SpreadJson.of(spread))
+    else:
+        say.out()
+        for sentence in spread_sentences(spread):
+            say.out(hanging("", sentence))
+    return ExitCode.YES
 
 
 def _print_trial(row: Row | None, trial: Trial) -> None:
@@ -400,7 +454,7 @@ def improve_command(
     if json:
         say.out_json(SearchJson.of(search))
     else:
-        _print_search(search, rows, improving.budget)
+        _print_search(search, rows, improving.budget, read_spread(layout, search.graph))
     _offer(layout, model, rows, search, yes=yes, json=json)
     if (gain := result_of(search)) is not None and not json:
         _print_options(gain.arm)
@@ -428,7 +482,9 @@ def pin_lines(found: Sequence[PinProposal]) -> list[PinLine]:
     return [PinLine(proposal.subject, proposal.candidate, proposal.graph) for proposal in found]
 
 
-def _print_search(search: Search, rows: Rows, budget: float) -> None:
+def _print_search(
+    search: Search, rows: Rows, budget: float, spread: tuple[float, ...] = ()
+) -> None:
     gain, proposed = result_of(search), proposals(search)
     if gain is not None:
         say.out(text_table(GAINS, [(search.graph, gain)]))
@@ -439,6 +495,8 @@ def _print_search(search: Search, rows: Rows, budget: float) -> None:
     lines = [*summary(search), *pinned_sentences(search, rows)]
     if gain is None:
         lines.append(no_gain_text(search, budget))
+    if spread:
+        lines.append(known_spread_text(spread))
     for sentence in lines:
         say.out(f"{sentence[0].upper()}{sentence[1:]}.")
     if gain is not None:

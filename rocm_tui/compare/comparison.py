@@ -18,6 +18,7 @@ from statistics import median
 
 from backend.counted import counted
 from backend.model.choice import Caches, Choice, Measurement, Verdict
+from backend.model.inductor_kernel import is_inductors
 from backend.model.origin import provider
 from backend.model.problem import TuningKey
 from backend.model.session import Session
@@ -91,7 +92,8 @@ def compare(a: TuningSet, b: TuningSet) -> Comparison:
     matched, rest_a, rest_b = pair_up(a, b)
     asked = _sessions_of(a), _sessions_of(b)
     devices = [_facts(sessions, "device", "arch") for sessions in asked]
-    ratios = [log_ratios(left.rows, right.rows) for left, right in matched]
+    timed_once = [(left, right) for left, right in matched if _has_single_times(left)]
+    ratios = [log_ratios(left.rows, right.rows) for left, right in timed_once]
     sure = noise(ratios, same_device=not all(devices) or devices[0] == devices[1])
     pairs: list[Pair] = []
     untimed: list[Row] = []
@@ -344,8 +346,13 @@ def standpoint(problem: ProblemRows) -> Standpoint | None:
     for caches in _kinds(problem):
         if point := _measured(problem, uses(problem), problem.measured, caches):
             return point
-    latest = next(uses(problem), None)
+    latest = next(uses(problem), None) if _has_single_times(problem) else None
     return _by_numbers(problem, latest) if latest else None
+
+
+def _has_single_times(problem: ProblemRows) -> bool:
+    """Whether the single numbers of its choices are times of a call: see `stats.single_ms`."""
+    return not is_inductors(problem.rows[0].tuning.op)
 
 
 def _by_numbers(problem: ProblemRows, use: UsedChoice) -> Standpoint:
@@ -419,6 +426,8 @@ def _numbers(
     left: ProblemRows, right: ProblemRows, noise: Noise
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """Compare single numbers: of uses that are alike, else of the latest, which prove nothing."""
+    if not _has_single_times(left):
+        return None
     comparable = next(alike(left, right), None)
     if comparable is not None:
         a, b = _by_numbers(left, comparable[0]), _by_numbers(right, comparable[1])

@@ -71,7 +71,7 @@ def _apart(differing: DifferingProblem) -> str:
 
 
 def _loss(differing: DifferingProblem) -> str:
-    if differing.standing != "apart":
+    if differing.standing != "apart" or not differing.loss_ms:
         return fmt.NONE
     return _marked(differing, fmt.duration(differing.loss_ms))
 

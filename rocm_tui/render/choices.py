@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from backend.model.choice import Choice, MeasuredChoice
+from backend.model.inductor_kernel import is_inductors
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
@@ -117,7 +118,9 @@ SHOWN: tuple[Field[_Choice], ...] = (
     ),
     Field(
         "time", "TIME", right=True,
-        text=lambda line: fmt.once(fmt.duration(line.choice.ms), _sign(line.choice)),
+        text=lambda line: fmt.once(
+            fmt.duration(stats.single_ms(line.row.tuning, line.choice)), _sign(line.choice)
+        ),
         about="of one call when it was tuned; ~ taken once, ? perhaps on another device",
     ),
     Field(
@@ -197,8 +200,9 @@ def choice_slots(
     choices = row.tuning.choices
     keys = stats.differing_keys(choices)
     wants = {column.key: column.least for column in PANE}
-    for key in ("error", "verdict") if row.tuning.measured is None else ():
-        del wants[key]
+    if row.tuning.measured is None:
+        for key in ("error", "verdict", *(("ms",) if is_inductors(row.tuning.op) else ())):
+            del wants[key]
     outputs = _outputs(row.tuning)
     wants["output"] = max((len(text) for text in outputs), default=0)
     if not any(outputs):
@@ -300,7 +304,10 @@ def _single_number(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]
     return {
         **dict.fromkeys(("error", "verdict", "output"), ("", "dim")),
         "bar": bar,
-        "ms": (fmt.once(_time(tuning, choice.ms), sign), "" if near else "dim"),
+        "ms": (
+            fmt.once(_time(tuning, stats.single_ms(tuning, choice)), sign),
+            "" if near else "dim",
+        ),
         "extra": (extra, "dim"),
     }
 

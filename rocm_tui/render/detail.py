@@ -15,7 +15,7 @@ from rocm_tui.render.pins import PIN_SIGNS, moment, proof_facts, state_text
 from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span, hanging, text_table
 from rocm_tui.render.tuned_tables import beside_text, entry_facts, entry_verdict
-from rocm_tui.render.tunings import DEVICE_LINES, time_text
+from rocm_tui.render.tunings import DEVICE_LINES, benchmark_text, time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import device_name, devices_by_kernel, in_use, pinned_choice
@@ -112,7 +112,18 @@ def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
         text = fmt.throughput(rate, stats.rounding(tuning, best))
         text = fmt.once(text) if stats.once(tuning, best) else text
         spans.append((f" · {text}", ""))
+    if benchmark := _benchmark(tuning, best):
+        spans.append((f" · {benchmark}", "dim"))
     return tuple(spans)
+
+
+def _benchmark(tuning: Tuning, choice: Choice | None) -> str:
+    return "" if stats.measured(tuning, choice) else benchmark_text(tuning, choice)
+
+
+def _with_time(tuning: Tuning, choice: Choice, *words: str) -> str:
+    """Join the words and the time of a choice, if that is known."""
+    return ", ".join((*words, time_text(tuning, choice))).removesuffix(f", {fmt.NONE}")
 
 
 def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
@@ -218,7 +229,7 @@ def _progress(tuning: Tuning, best: Choice | None) -> Line:
     if tuning.compiled:
         spans.append((f", {tuning.compiled} compiled", ""))
     if best is not None:
-        spans.append((f" · best {time_text(tuning, best)} {plain(best.label)}", ""))
+        spans.append((f" · best {_with_time(tuning, best, plain(best.label))}", ""))
     return tuple(spans)
 
 
@@ -231,7 +242,7 @@ def _cut(tuning: Tuning, best: Choice | None) -> Line:
         (f": {timed:,}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen", ""),
     ]
     if best is not None:
-        spans.append((f" · best of them {time_text(tuning, best)} {plain(best.label)}", ""))
+        spans.append((f" · best of them {_with_time(tuning, best, plain(best.label))}", ""))
     return tuple(spans)
 
 
@@ -363,6 +374,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("device", device_name(row) or tuning.device or row.device),
         ("precision", tuning.precision or ""),
         *([] if tuning.entry else [("in use", _in_use(row)), ("fastest", _fastest(row))]),
+        ("benchmark", _benchmark(tuning, own)),
         ("throughput", (fmt.once(rate) if stats.once(tuning, own) else rate) if throughput else ""),
         ("saved", _saved(tuning, own)),
         ("suspect", row.suspect or ""),
@@ -376,7 +388,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
     return [(name, plain(value)) for name, value in facts if value and name not in several]
 
 
-_OF_ONE = ("in use", "fastest", "throughput", "saved", "suspect", "spent", "rank")
+_OF_ONE = ("in use", "fastest", "benchmark", "throughput", "saved", "suspect", "spent", "rank")
 """Facts of one tuning, which devices do not have in common."""
 
 
@@ -402,11 +414,11 @@ def _in_use(row: Row) -> str:
     if own is None or own is stats.winner(row.tuning):
         return ""
     if row.pin is not None:
-        return f"{own.label}, pinned, {time_text(row.tuning, own)}"
+        return _with_time(row.tuning, own, own.label, "pinned")
     if stats.winner(row.tuning) is None:
         return f"{own.label}; its time and its rivals are unknown"
     why = "by the cache's present times" if row.taken else "which its file names"
-    return f"{own.label}, {why}, {time_text(row.tuning, own)}"
+    return _with_time(row.tuning, own, own.label, why)
 
 
 def _fastest(row: Row) -> str:

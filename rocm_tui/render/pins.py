@@ -464,9 +464,10 @@ def pin_effect(row: Row, choice: Choice) -> list[str]:
     if ours is not None and theirs is not None and tuning.measured is not None:
         times = f"{fmt.duration(ours.ms)} instead of {fmt.duration(theirs.ms)} with {now.label}"
         return [plain(f"{instead}: {times}, measured, {tuning.measured.caches}.")]
-    if choice.ms is None or now.ms is None:
+    after, before = stats.single_ms(tuning, choice), stats.single_ms(tuning, now)
+    if after is None or before is None:
         return [plain(f"{instead} instead of {now.label}; its time is not known.")]
-    times = f"{fmt.once(fmt.duration(choice.ms))} instead of {fmt.once(fmt.duration(now.ms))}"
+    times = f"{fmt.once(fmt.duration(after))} instead of {fmt.once(fmt.duration(before))}"
     which = "Nothing was" if ours is None and theirs is None else "Not both were"
     how = f"{which} measured: each time was taken once."
     return [plain(f"{instead}: {times} with {now.label}. {how}")]

@@ -175,7 +175,7 @@ def facts(
 
 def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
     measured = [stats.measured(tuning, choice) for choice in choices]
-    ms = [m.ms if m else choice.ms for m, choice in zip(measured, choices, strict=True)]
+    ms = [stats.time_ms(tuning, choice) for choice in choices]
     unit, scale = fmt.time_unit(ms[0])
     yield Fact("verdict", tuple(_verdict(tuning, choice, choices[0]) for choice in choices))
     once = [m is None for m in measured]
@@ -195,7 +195,9 @@ def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
         how = [f"{counted(m.rounds, 'round')}{caches}" if m else "" for m in measured]
         timings = ["" if time is None else "one timing" for time in ms]
         yield Fact("measured", tuple(a or b for a, b in zip(how, timings, strict=True)))
-        yield Fact("when tuned", tuple(number(choice.ms, True) for choice in choices))
+        yield Fact(
+            "when tuned", tuple(number(stats.single_ms(tuning, choice), True) for choice in choices)
+        )
     rates = [stats.tflops(tuning, time) for time in ms]
     if any(rates):
         errors = [stats.rounding(tuning, choice) for choice in choices]

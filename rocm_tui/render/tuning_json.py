@@ -12,6 +12,7 @@ from backend.model.tuning import Tuning
 from backend.toolchain.resources import Unknown
 from rocm_tui.json_output import JsonObject, fill
 from rocm_tui.render.measured import MeasuredJson, MeasurementJson
+from rocm_tui.render.tunings import benchmark_text
 from rocm_tui.session import stats
 from rocm_tui.session.graphs import Share
 from rocm_tui.session.in_use import device_name, in_use, pinned_choice
@@ -134,7 +135,7 @@ class ProblemJson(JsonObject):
 
 
 class ChoiceJson(JsonObject):
-    """A choice with its repeated measurement."""
+    """A choice with its repeated measurement; `reason` is why it has no time of its own."""
 
     name: str | None
     hash: str | None
@@ -156,11 +157,15 @@ class ChoiceJson(JsonObject):
         choice: Choice,
         resources: Mapping[str, ResourceUse | Unknown] | None = None,
     ) -> Self:
-        measured = MeasuredJson.of(stats.measured(tuning, choice))
-        if resources is None:
-            return fill(cls, choice, measured=measured, resources=UNSET)
-        kernel = ResourcesJson.of(resources.get(choice.hash or ""))
-        return fill(cls, choice, measured=measured, resources=kernel)
+        kernel = None if resources is None else resources.get(choice.hash or "")
+        return fill(
+            cls,
+            choice,
+            ms=stats.single_ms(tuning, choice),
+            reason=choice.reason or benchmark_text(tuning, choice) or None,
+            measured=MeasuredJson.of(stats.measured(tuning, choice)),
+            resources=UNSET if resources is None else ResourcesJson.of(kernel),
+        )
 
 
 class DeviceChoiceJson(ChoiceJson):
@@ -188,7 +193,6 @@ class DeviceJson(JsonObject):
     @classmethod
     def of(cls, row: Row) -> DeviceJson:
         tuning, own, pinned = row.tuning, in_use(row), pinned_choice(row)
-        measured = [MeasuredJson.of(stats.measured(tuning, choice)) for choice in tuning.choices]
         return fill(
             cls,
             tuning,
@@ -197,10 +201,7 @@ class DeviceJson(JsonObject):
             in_use=own.hash if own else None,
             ms=stats.time_ms(tuning, own),
             identity=own.identity if own else None,
-            choices=[
-                fill(DeviceChoiceJson, choice, measured=times, resources=UNSET)
-                for choice, times in zip(tuning.choices, measured, strict=True)
-            ],
+            choices=[DeviceChoiceJson.of(tuning, choice) for choice in tuning.choices],
             measurement=MeasurementJson.of(tuning.measured),
             pinned=pinned[1].hash if pinned else None,
         )

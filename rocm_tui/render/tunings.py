@@ -8,6 +8,7 @@ from math import inf, isfinite
 
 from backend.counted import counted
 from backend.model.choice import Choice, MeasuredChoice
+from backend.model.inductor_kernel import is_inductors
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
@@ -99,6 +100,15 @@ def time_text(tuning: Tuning, choice: Choice | None, mark: str = fmt.ONCE) -> st
     """The time of a choice: `569.6 µs` if measured, `~569.6 µs` if it was taken once."""
     text = fmt.duration(stats.time_ms(tuning, choice))
     return fmt.once(text, mark) if stats.once(tuning, choice) else text
+
+
+def benchmark_text(tuning: Tuning, choice: Choice | None) -> str:
+    """Return what Inductor's benchmark gave one of its own kernels, which `stats.single_ms` does
+    not count; empty for other choices."""
+    if choice is None or choice.ms is None or not is_inductors(tuning.op):
+        return ""
+    took = f"{fmt.duration(choice.ms)} in Inductor's benchmark"
+    return f"{took}, mostly the cost of a launch: not a time of the kernel"
 
 
 def _sizes(row: Row) -> str:

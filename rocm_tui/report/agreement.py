@@ -13,6 +13,7 @@ from typing import Literal
 
 from backend.cache.variants import may_differ
 from backend.model.choice import Choice, MeasuredChoice, Measurement
+from backend.model.inductor_kernel import is_inductors
 from backend.model.tuning import Pin, Tuning
 from rocm_tui.compare.choices import (
     LONGEST,
@@ -91,7 +92,7 @@ class Selection:
     @property
     def ms(self) -> float | None:
         """The time of the choice when it was tuned, in milliseconds."""
-        return own_choice(self.tuning, self.choice).ms
+        return stats.single_ms(self.tuning, own_choice(self.tuning, self.choice))
 
     def offered(self, choice: Choice) -> bool | None:
         """Whether it could have selected this choice; None if its source does not show all."""
@@ -339,6 +340,7 @@ def _differing(groups: Sequence[SelectionGroup]) -> DifferingProblem:
         views = list({id(each.tuning): each.tuning for each in selections}.values())
     spreads = [spread for view in views if (spread := _spread(view, chosen)) is not None]
     surest = min(spreads, key=_widest_of_surest, default=None)
+    is_time_known = measurement is not None or not is_inductors(selections[0].tuning.op)
     unoffered = (
         (choice, tuple(each.by for each in selections if each.offered(choice) is False))
         for choice in chosen
@@ -348,7 +350,7 @@ def _differing(groups: Sequence[SelectionGroup]) -> DifferingProblem:
         groups=tuple(groups),
         ratio=surest[1] / surest[0] if surest else None,
         standing=surest[2] if surest else None,
-        loss_ms=surest[1] - surest[0] if surest else 0.0,
+        loss_ms=surest[1] - surest[0] if surest and is_time_known else 0.0,
         measurement=measurement,
         unoffered=tuple((choice, who) for choice, who in unoffered if who),
         error=rounding(*surest[:2]) if surest and measurement is None else 0.0,

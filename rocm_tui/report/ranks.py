@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.model.choice import Choice
+from backend.model.inductor_kernel import is_inductors
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.compare.choices import by_kernel, same_choice, timed, used
@@ -179,7 +180,7 @@ def _use(row: Row, took: str | None) -> Choice | None:
 
 def _party(use: Selection, different: Iterable[Choice]) -> Party:
     row, choice = use.row, use.choice
-    own = timed(row.tuning)
+    own = [] if is_inductors(row.tuning.op) else timed(row.tuning)
     measured = stats.measured(row.tuning, choice)
     single = next((ms for other_choice, ms in own if other_choice == choice), None)
     rivals = []

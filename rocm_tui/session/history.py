@@ -194,7 +194,7 @@ class _EventWriter:
             tuning.when,
             label=best.label if best else "",
             hash=best.hash if best else None,
-            ms=best.ms if best else None,
+            ms=stats.single_ms(tuning, best),
             gain=_gain(tuning),
             error=rounding(*(c.ms for c in (stats.winner(tuning), stats.aten(tuning)) if c)),
             standing=stats.standing(replace(tuning, measured=None))

@@ -27,7 +27,7 @@ from sys import intern
 from typing import Literal
 
 from backend.model.choice import Choice, MeasuredChoice, Verdict
-from backend.model.inductor_kernel import is_kernel, kernel_name, sizes_of
+from backend.model.inductor_kernel import is_inductors, is_kernel, kernel_name, sizes_of
 from backend.model.ops import OPS, flops, gemm_sizes, op_row
 from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape
@@ -321,11 +321,18 @@ def measured(tuning: Tuning, choice: Choice | None) -> MeasuredChoice | None:
 
 
 def time_ms(tuning: Tuning, choice: Choice | None) -> float | None:
-    """Milliseconds of one call: the measured median where there is one, else the single number."""
+    """Milliseconds of one call: the measured median where there is one, else `single_ms`."""
     its = measured(tuning, choice)
-    if its is not None:
-        return its.ms
-    return choice.ms if choice is not None else None
+    return single_ms(tuning, choice) if its is None else its.ms
+
+
+def single_ms(tuning: Tuning, choice: Choice | None) -> float | None:
+    """Milliseconds of one call as they were taken once, when it was tuned.
+
+    None for a kernel that Inductor launches itself: its benchmark mostly shows the cost of a launch
+    (112 µs for 6,400 elements), which ranks the configs of a kernel and does not time it.
+    """
+    return None if choice is None or is_inductors(tuning.op) else choice.ms
 
 
 def standing(tuning: Tuning, choice: Choice | None = None) -> Standing | None:

@@ -87,6 +87,7 @@ ELSEWHERE = {
     "tune-tunableop": "torch/worker/test_tunableop.py",
     "trial": "torch/cli/test_trial.py",
     "trial-program": "torch/cli/test_trial.py",
+    "trial-spread": "unit/actions/test_spread.py",
     "trial-tables": "unit/actions/test_trial_tables.py",
     "improve": "torch/cli/test_improve.py",
     "prove": "torch/cli/test_improve.py",

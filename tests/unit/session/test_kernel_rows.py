@@ -10,20 +10,25 @@ import pytest
 
 from backend.cache.configs import described
 from backend.disk.layout import Layout
-from backend.model.choice import Choice
+from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.inductor_kernel import comparable_config
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from rocm_tui.actions.pin import pin_choice, pinnable
+from rocm_tui.compare.comparison import compare
 from rocm_tui.ingest.records import Seen
-from rocm_tui.render.choices import choices_text
-from rocm_tui.render.detail import show_text
+from rocm_tui.render.choices import choice_slots, choices_text
+from rocm_tui.render.detail import show_text, verdict
+from rocm_tui.render.pins import pin_effect
+from rocm_tui.render.tuning_json import TuningJson
 from rocm_tui.render.tunings import LIST, cells
 from rocm_tui.session import refusals, stats
-from rocm_tui.session.in_use import in_use
+from rocm_tui.session.history import history
+from rocm_tui.session.in_use import in_use, time_ms
 from rocm_tui.session.kernel_source import NoKernelSource, kernel_of
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.numbers import shorten
+from tests.support.compare_lab import only, part
 
 KEY = 'triton_poi_fused_add[4096, "torch.float32"]:ABCDEFGH'
 FILE = Tuning(
@@ -59,6 +64,19 @@ LIVE = Tuning(
 )
 
 
+MEASURED = Measurement(
+    "pointwise",
+    KEY,
+    "",
+    5.0,
+    (
+        MeasuredChoice("triton_config-2", 0.002, 0.0019, 0.0021, 0.02, 40, 1.0, 1.0, 1.0, "faster"),
+        MeasuredChoice("triton_config-1", 0.003, 0.0029, 0.0031, 0.02, 40, 1.5, 1.4, 1.6, "slower"),
+    ),
+    rounds=40,
+)
+
+
 def rows(*tunings: Tuning) -> list[Row]:
     model = Model()
     model.apply([Seen(f"{tuning.sources[0]}#0", tuning) for tuning in tunings])
@@ -82,6 +100,51 @@ def test_a_file_alone_claims_no_win(tmp_path: Path) -> None:
     text = show_text(row)
     assert "fastest" not in text and "its time and its rivals are unknown" in text
     assert stats.winner(row.tuning) is None and not stats.single(row.tuning)
+
+
+def test_a_benchmark_of_inductor_ranks_configs_and_is_no_time() -> None:
+    """It mostly shows the cost of a launch: 112 µs for 6,400 elements."""
+    model = Model()
+    model.apply([Seen("/log#0", replace(LIVE, selected="triton_config-2"))])
+    (row,) = model.rows()
+    assert time_ms(row) is None
+    cell = {field.key: field.text(row) for field in LIST}
+    assert (cell["winner"], cell["time"], cell["lead"]) == ("XBLOCK=32 w4 s1", "–", "~100 %")
+    slots = choice_slots(row, 200)
+    assert "ms" not in {slot.column.key for slot in slots}
+    shown, listed = show_text(row), choices_text(row)
+    assert "1.000 ms in Inductor's benchmark" in shown and "~1.000 ms" not in shown
+    assert "1.000 ms" not in listed and "~+100 %" in listed
+    said = "".join(text for text, _ in verdict(row.tuning))
+    assert "1.000 ms in Inductor's benchmark, mostly the cost of a launch" in said
+    (effect,) = pin_effect(row, row.tuning.choices[1])
+    assert "its time is not known" in effect
+    ours, theirs = TuningJson.of(row).choices
+    assert (ours.ms, theirs.ms) == (None, None)
+    assert ours.reason and ours.reason.startswith("1.000 ms in Inductor's benchmark")
+    (event,) = history(model, row).events
+    assert event.ms is None and event.label == "XBLOCK=32 w4 s1"
+
+
+def test_times_of_a_kernel_that_was_measured_in_its_program_count() -> None:
+    (row,) = rows(replace(LIVE, selected="triton_config-2", measured=MEASURED))
+    cell = {field.key: field.text(row) for field in LIST}
+    assert (cell["time"], cell["lead"]) == ("2.0 µs", "50.0 %")
+    assert "Inductor's benchmark" not in show_text(row)
+    ours, _ = TuningJson.of(row).choices
+    assert ours.ms is None and ours.measured and ours.measured.ms == 0.002
+
+
+def test_single_benchmarks_of_a_kernel_are_not_compared() -> None:
+    slow = tuple(replace(choice, ms=(choice.ms or 0) * 3) for choice in LIVE.choices)
+    a, b = part(LIVE), part(replace(LIVE, choices=slow))
+    said = compare(a, b)
+    assert not said.common and len(said.untimed) == 1 and not said.totals.b_ms
+    other = compare(a, part(replace(LIVE, inputs_key="other[1]:ABCDEFGH")))
+    assert not other.only_a and not other.only_b and len(other.untimed) == 2
+    later = replace(MEASURED, when=9.0)
+    sets = part(LIVE, measured=[MEASURED]), part(replace(LIVE, choices=slow), measured=[later])
+    assert only(compare(*sets)).a.ms == 0.002
 
 
 def test_the_path_of_coordinate_descent_is_told() -> None:

@@ -1,0 +1,129 @@
+"""`trial --spread N -- CMD`: cold tunings whose times and winners are planted."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from rocm_tui.actions.trial import NotTried
+from rocm_tui.actions.trial_program import read_spread, steps_of, tune_cold
+from rocm_tui.cli.entry import main
+from rocm_tui.render.spread import known_spread_text, spread_sentences
+from rocm_tui.session.spread import Spread
+from tests.support.documents import document
+from tests.support.printed_times import run_at_printed_times
+from tests.support.screen_lab import SYSTEM, inputs, write_cache
+
+PROGRAM = f"""
+import json, os, pathlib, sys
+cache = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+assert not list(cache.rglob("*.*")), "the cache dir is not empty"
+assert os.environ["TRITON_CACHE_DIR"].startswith(str(cache))
+runs = pathlib.Path(sys.argv[1])
+number = len(runs.read_text()) if runs.exists() else 0
+runs.write_text("x" * (number + 1))
+slow = number == 1
+if sys.argv[2] == "compiles":
+    (cache / "aa").mkdir(parents=True)
+    (cache / "aa" / "caaa.py").write_text("code")
+    (cache / "cache").mkdir()
+    times = {{"mm-bb": 1.0 + slow, "triton_mm-aa": 1.5}}
+    entries = {{"mm": {{{inputs(8)!r}: {{"highest": times}}}}}}
+    (cache / "cache" / {SYSTEM!r}).write_text(json.dumps({{"system": {{}}, "cache": entries}}))
+for step in range(9):
+    print(f"loss at {{step * (0.25 if slow else 0.2):.3f}} s", flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def printed_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocm_tui.actions.trial_program.run_program", run_at_printed_times)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    write_cache(tmp_path / "cache", 8)
+    return Layout(tmp_path / "cache")
+
+
+def command(layout: Layout, how: str = "compiles") -> list[str]:
+    return [sys.executable, "-c", PROGRAM, str(layout.root.parent / "runs"), how]
+
+
+def cold(layout: Layout, how: str = "compiles", count: int = 3) -> Spread:
+    return tune_cold(command(layout, how), layout, steps_of("loss", None, 2), count)
+
+
+def test_each_tuning_is_cold_and_what_differs_is_named(layout: Layout) -> None:
+    before = {path: path.read_bytes() for path in layout.root.rglob("*") if path.is_file()}
+    spread = cold(layout)
+    assert spread.times == pytest.approx((200.0, 250.0, 200.0))
+    assert spread.ratio == pytest.approx(1.25) and spread.ms == pytest.approx(200.0)
+    (differing,) = spread.differing
+    assert differing.winners == (("mm-bb", 2), ("triton_mm-aa", 1))
+    first, meaning, heading, winners = spread_sentences(spread)
+    assert "200.0 ms to 250.0 ms, a spread of 25.0 %" in first
+    assert meaning.startswith("A difference below 25.0 % between two tunings of this program says")
+    assert heading == "1 problem had different winners:"
+    assert winners.startswith("mm ") and winners.endswith(": mm-bb (2), triton_mm-aa (1)")
+    after = {path: path.read_bytes() for path in layout.root.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_a_program_that_compiles_elsewhere_is_doubted(layout: Layout) -> None:
+    spread = cold(layout, "elsewhere")
+    assert not spread.differing and "its tunings are not cold" in spread.trouble[0]
+    assert spread_sentences(spread)[-2].startswith("Nothing was tuned: ")
+
+
+def test_a_run_without_steps_ends_it(layout: Layout) -> None:
+    with pytest.raises(NotTried, match="printed no line"):
+        tune_cold(command(layout), layout, steps_of("nothing", None, 2), 3)
+    assert not list(layout.graphs.glob("trial-*"))
+
+
+def test_the_command_prints_lines_or_a_document(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["trial", "--spread", "3", "--step", "loss", "--cache-dir", str(layout.root)]
+    assert main([*words, "--", *command(layout)]) == 0
+    out = capsys.readouterr().out
+    assert "cold tuning 2: 250.0 ms a step, 5 steps in" in out and "a spread of 25.0 %" in out
+    (layout.root.parent / "runs").unlink()
+    assert main([*words, "--json", "--", *command(layout)]) == 0
+    printed = document(capsys.readouterr().out, "trial-spread")
+    assert printed["high"] == pytest.approx(250.0) and len(printed["tunings"]) == 3
+    assert printed["differing"][0]["winners"][0] == {"choice": "mm-bb", "tunings": 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--spread", "2", "--", "true"], "3 or more"),
+        (["--spread", "3", "--pairs", "3", "--", "true"], "goes without"),
+        (["--spread", "3"], "needs a program"),
+    ],
+)
+def test_other_words_are_refused(
+    layout: Layout, capsys: pytest.CaptureFixture[str], words: list[str], why: str
+) -> None:
+    assert main(["trial", "--step", "loss", "--cache-dir", str(layout.root), *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_improve_says_what_is_known_of_this_host_alone(layout: Layout) -> None:
+    assert read_spread(layout, "aaaaaa1") == ()
+    layout.graphs.mkdir(parents=True)
+    path = layout.graphs / "aaaaaa1.spread.json"
+    for host, known in (("elsewhere", ()), (socket.gethostname(), (4.0, 5.0, 4.5))):
+        path.write_text(json.dumps({"host": host, "ms": [4.0, 5.0, 4.5]}))
+        assert read_spread(layout, "aaaaaa1") == known
+    said = known_spread_text((4.0, 5.0, 4.5))
+    assert said.startswith("3 cold tunings of this graph") and "25.0 %" in said
+    path.write_text('{"host": 1, "ms": [')
+    assert read_spread(layout, "aaaaaa1") == ()
