@@ -208,9 +208,7 @@ class TrialOptions:
 @click.option("--step", metavar="REGEX", help="End a timed step of CMD at each line that matches.")
 @common.number("--skip", SKIP, f"Skip the first N steps of CMD as warm-up (default: {SKIP}).")
 @common.number("--pairs", None, "Run CMD N times with the pins, and N times without.")
-@common.number(
-    "--spread", None, "Run CMD N times with empty caches: how far do its tunings differ?"
-)
+@common.number("--spread", None, "Run CMD N times with empty caches, and compare its tunings.")
 @common.repeatable(
     "--table",
     metavar="FILE",
