@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
@@ -527,8 +527,7 @@ def _tried(
     compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
     if "0" in failed:
         raise NothingTried(f"the baseline: {failed['0']}")
-    first = compiled["0"].code
-    same = {at for at, graph in compiled.items() if at != "0" and first and graph.code == first}
+    same = {at for at, graph in compiled.items() if _is_same(arms[int(at)], graph, compiled["0"])}
     timed = {at: graph for at, graph in compiled.items() if at not in same}
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
     device = _device(kept.program)
@@ -562,7 +561,11 @@ def _tried(
         rounds=rounds.judged.count,
         seconds=rounds.signs.seconds or 0.0,
         by=bench.clock,
-        trouble=(*_trouble(rounds), *([_UNCAPTURED] if uncaptured else [])),
+        trouble=(
+            *_trouble(rounds),
+            *_benchmarked_again(kept.cache, [arms[int(at)] for at in timed]),
+            *([_UNCAPTURED] if uncaptured else []),
+        ),
         device=session.device,
         system_hash=session.system_hash,
         session=session.id,
@@ -572,6 +575,26 @@ def _tried(
     if not lost:
         return TrialResult(True, trial=trial, log=str(log.path))
     return TrialResult(True, trial=replace(trial, trouble=(*trial.trouble, lost)))
+
+
+def _is_same(arm: Arm, graph: CompiledGraph, first: CompiledGraph) -> bool:
+    """Return whether an arm's code is the baseline's. The text does not say with which flags it is
+    compiled, which options of a backend (`cpp.simdlen`) may change."""
+    if not arm or any("." in option.name for option in options_of(arm)):
+        return False
+    return bool(first.code) and graph.code == first.code
+
+
+def _benchmarked_again(cache: ArmCache | None, arms: Iterable[Arm]) -> list[str]:
+    """Return a sentence on the arms for which Inductor benchmarked choices: an option that is a
+    part of the kernels' source gives every choice another hash."""
+    again = [arm[-1].identity for arm in arms if arm and cache and cache.load(arm, "times")]
+    if not again:
+        return []
+    names = f"{', '.join(again[:-1])} and {again[-1]}" if again[1:] else again[0]
+    return [
+        f"Inductor benchmarked choices again for {names}, which can be a part of the difference"
+    ]
 
 
 def _device(program: CapturedProgram) -> torch.device:

@@ -255,3 +255,58 @@ def test_a_trial_of_options(captured: Captured, worker: Worker) -> None:
         "cpp.cxx=/bin/sh cannot be tried: it does not decide what is compiled"
     )
     assert wrong.failed == "epilogue_fusion takes values like True, not maybe"
+
+
+def test_times_that_only_an_option_needs_stay_with_its_arm(
+    captured: Captured, worker: Worker
+) -> None:
+    """Another vector width gives C++ choices other hashes, so Inductor benchmarks them again."""
+    private = Layout(Layout(captured.cache).graphs / "cache")
+    caches = {path: path.read_bytes() for path in private.autotune.glob("*")}
+    narrow = (CompileOption("cpp.simdlen", "1"),)
+    result = tried(worker, TrialJob(captured.graph.id, ((), narrow), budget=2.0))
+    assert result.trial is not None, result.reason
+    assert not result.trial.arms[1].failed
+    assert any("again for cpp.simdlen=1" in line for line in result.trial.trouble)
+    assert caches == {path: path.read_bytes() for path in private.autotune.glob("*")}
+    own = [json.loads(path.read_text()) for path in (private.home / "arms").glob("*.times")]
+    assert any(captured.key.inputs in name for times in own for name in times)
+
+
+def test_an_arm_that_another_process_compiled_is_loaded(captured: Captured, tmp_path: Path) -> None:
+    cache = shutil.copytree(captured.cache, tmp_path / "cache")
+    private = Layout(Layout(cache).graphs / "cache")
+    shutil.rmtree(private.root, ignore_errors=True)
+    copy_unpinned(Layout(cache), private)
+    arms = ((), (captured.swap(other(captured)),), (captured.swap("gone"),))
+
+    def entries() -> set[Path]:
+        return set((private.root / "fxgraph").rglob("*"))
+
+    with spawn_worker(find_python(), private.root) as compiler:
+        job = TrialJob(captured.graph.id, arms, compilers=2)
+        assert tried(compiler, job).ok
+    compiled = entries()
+    assert compiled
+    with spawn_worker(find_python(), private.root) as other_worker:
+        result = tried(other_worker, TrialJob(captured.graph.id, arms[:2], budget=2.0))
+        assert entries() == compiled
+        again = tried(other_worker, TrialJob(captured.graph.id, arms[::2], budget=1.0))
+    assert result.trial is not None and again.trial is not None, result.reason
+    (first, swapped), (_, gone) = result.trial.arms, again.trial.arms
+    assert first.kernels and swapped.kernels and not swapped.failed
+    assert first.gone == () and (swapped.gone or swapped.added)
+    assert "is none of its" in gone.failed, "what was not compiled in is not loaded either"
+
+
+def test_processes_compile_anew_and_time_in_turn(captured: Captured, worker: Worker) -> None:
+    arms = ((), (captured.swap(other(captured)),))
+    result = tried(worker, TrialJob(captured.graph.id, arms, budget=2.0, processes=2))
+    assert result.ok and result.trial is not None, result.reason
+    trials = (result.trial, *result.others)
+    assert len({trial.session for trial in trials}) == 2
+    assert [len(trial.arms) for trial in trials] == [2, 2]
+    assert all(arm.ms and not arm.failed for trial in trials for arm in trial.arms)
+    gone = TrialJob("0000000", arms, processes=2)
+    assert not (refused := tried(worker, gone)).ok
+    assert "cannot be read" in (refused.reason or "")
