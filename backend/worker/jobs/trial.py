@@ -472,6 +472,8 @@ def _compiled_for_others(
 
 _CPU = torch.device("cpu")
 MOST_COMPILERS = 8
+COMPILING_SECONDS = 600.0
+"""After which processes that still compile are ended."""
 ARM_BYTES = 4 << 30
 """Memory that is set aside for each process that compiles."""
 
@@ -488,24 +490,21 @@ def _compile_side_by_side(kept: _Kept, job: TrialJob, progress: ReportProgress) 
     with, is compiled here afterwards."""
     cache = kept.cache
     if cache is None or job.fresh or _device(kept.program).type == "cpu":
-        return  # beside compilers, a CPU would time something else
+        return  # a CPU would be benchmarked while it compiles
     left = [arm for arm in job.arms if arm not in kept.arms and not cache.load(arm, "graph")]
     count = _compilers(len(left))
     if count > 1:
         own = replace(job, root=str(root_of(job)), compilers=count, fresh=False)
         jobs = [replace(own, arms=tuple(left[at::count])) for at in range(count)]
-        what = f"compiling {counted(len(left), 'arm')} in {count} processes"
+        what = f"compiling {counted(len(left), 'arm')} in {counted(count, 'process', 'processes')}"
         run_children(jobs, COMPILING_SECONDS, lambda: progress(what, total=len(left)))
-
-
-COMPILING_SECONDS = 600.0
 
 
 def _several(job: TrialJob, progress: ReportProgress) -> TrialResult:
     """Run the trial in several processes, and return the trials that succeeded."""
     own = replace(job, root=str(root_of(job)), processes=0, fresh=True)
     seconds = COMPILING_SECONDS + job.processes * job.budget
-    what = f"{job.processes} processes, which time one after another"
+    what = f"{counted(job.processes, 'process', 'processes')}, which time one after another"
     answers = run_children([own] * job.processes, seconds, lambda: progress(what))
     results = [answer for answer in answers if answer is not None]
     trials = [result.trial for result in results if result.trial is not None]
