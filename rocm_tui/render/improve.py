@@ -235,7 +235,13 @@ def no_gain_text(search: Search, budget: float) -> str:
     Only a finished search has shown that there is nothing to find.
     """
     if finished(search):
-        return "nothing was found with which the graph is faster"
+        screened = (attempt for attempt in search.tries if attempt.kind == "screen")
+        said = [result for attempt in screened for _, result in results(attempt)]
+        unclear = sum(result.verdict == "unclear" and not result.failed for result in said)
+        text = "nothing was found with which the graph is faster"
+        return (
+            f"{text}; {counted(unclear, 'result is', 'results are')} unclear" if unclear else text
+        )
     spent = f"the budget of {fmt.seconds(budget)} ran out"
     if not search.tries:
         return f"{spent} while preparing; nothing was tried"
@@ -265,11 +271,14 @@ def _tried(search: Search) -> str:
         arms[attempt.subject in of_options] += len(results(attempt))
     tried = {attempt.subject for attempt in screened} - of_options
     tunings = len(search.subjects) - len(of_options)
-    options = f"{counted(arms[True], 'option')} and " if of_options else ""
+    spent = f"in {counted(trials, 'trial')}, {fmt.seconds(search.seconds)}"
+    options = counted(arms[True], "option")
+    if not tunings:
+        return f"{options} tried {spent}"
+    options = f"{options} and " if of_options else ""
     return (
         f"{len(tried)} of {counted(tunings, 'tuning')} tried: {options}"
-        f"{counted(arms[False], 'choice')} in {counted(trials, 'trial')}, "
-        f"{fmt.seconds(search.seconds)}"
+        f"{counted(arms[False], 'choice')} {spent}"
     )
 
 

@@ -43,7 +43,7 @@ from rocm_tui.search.types import GraphGain, GraphProof
 from rocm_tui.session.history import history
 from rocm_tui.session.model import Model, Row
 from tests.support.compare_lab import inputs, log, tuning
-from tests.support.search_lab import Bench, additive, advance, search_of
+from tests.support.search_lab import Bench, additive, advance, run, search_of
 
 State = Literal["none", "unclear", "tied", "faster", "slower", "failed", "one choice", "clipped"]
 STATES: tuple[State, ...] = (
@@ -388,6 +388,13 @@ def test_a_search_states_no_gain_that_was_not_confirmed(
     texts = [improve.news_text(search, None, 9.0), *improve.summary(search)]
     for text in texts:
         no_certainty(text.replace("nothing kept yet", ""))
+
+
+def test_results_that_say_nothing_are_counted() -> None:
+    noisy = run(search_of(1, 3), Bench(additive({}), noise=0.05))
+    assert improve.no_gain_text(noisy, 60.0).endswith("faster; 3 results are unclear")
+    quiet = run(search_of(1, 3), Bench(additive({}), noise=0.0001))
+    assert improve.no_gain_text(quiet, 60.0).endswith("is faster")
 
 
 @given(VERDICTS, st.floats(0.2, 5.0))
