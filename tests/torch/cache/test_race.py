@@ -73,10 +73,13 @@ class Watched:
 @pytest.mark.torch
 @pytest.mark.parametrize("writers", [1, 2])
 def test_no_entry_of_theirs_is_lost_by_us(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
 ) -> None:
     layout = Layout(tmp_path / "inductor")
     children = [start(layout, f"op{n}", 80) for n in range(writers)]
+    for child in children:  # where the test fails, they would go on
+        assert child.stdin is not None
+        request.addfinalizer(child.stdin.close)
     store = PinStore(layout)
     watched = Watched()
     monkeypatch.setattr(exchange, "exchange", watched)
