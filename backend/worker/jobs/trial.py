@@ -526,7 +526,8 @@ def _tried(
     compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
     if "0" in failed:
         raise NothingTried(f"the baseline: {failed['0']}")
-    same = {at for at, graph in compiled.items() if _is_same(arms[int(at)], graph, compiled["0"])}
+    rivals = {at: graph for at, graph in compiled.items() if at != "0"}
+    same = {at for at, graph in rivals.items() if _is_same(arms[int(at)], graph, compiled["0"])}
     timed = {at: graph for at, graph in compiled.items() if at not in same}
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
     device = _device(kept.program)
@@ -579,7 +580,7 @@ def _tried(
 def _is_same(arm: Arm, graph: CompiledGraph, first: CompiledGraph) -> bool:
     """Return whether an arm's code is the baseline's. The text does not say with which flags it is
     compiled, which options of a backend (`cpp.simdlen`) may change."""
-    if not arm or any("." in option.name for option in options_of(arm)):
+    if any("." in option.name for option in options_of(arm)):
         return False
     return bool(first.code) and graph.code == first.code
 
