@@ -1,4 +1,4 @@
-"""Real processes that tune and measure one small bmm under `rocm-tui run`, for `compare`."""
+"""Real processes that tune and measure one small mm under `rocm-tui run`, for `compare`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.torch_models import child_env
 
 PROGRAM = Path(__file__).parent / "compare_program.py"
 PLANTED = "-planted"
-"""A folder whose name ends so is one in which ATen's bmm really works a fifth longer."""
+"""A folder whose name ends so is one in which ATen's mm really works a fifth longer."""
 ATTEMPTS = 8
 
 
@@ -38,7 +38,7 @@ class Sessions:
             self._tell("tune", name)
             (row,) = load_model(Layout(self.root / name), []).rows()
             best = winner(row.tuning)
-            if best is not None and best.name == "bmm":
+            if best is not None and best.name == "mm":
                 return
             shutil.rmtree(self.root / name)
         raise RuntimeError(f"ATen never won in {ATTEMPTS} tunings")

@@ -45,7 +45,7 @@ def test_a_choice_that_really_became_slower_fails_and_is_named(
     else:
         pytest.fail(f"not found in {ATTEMPTS} attempts:\n{capsys.readouterr().out}")
     told = capsys.readouterr()
-    assert "slower by more than 10 %" in told.err and " bmm 10×192×17×256: bmm: " in told.err
+    assert "slower by more than 10 %" in told.err and " mm 1920×17×256: mm: " in told.err
     assert "measured" in told.err
     assert main(["compare", *(str(sessions.root / name) for name in ("a", MORE)), "--json"]) == 0
     (pair,) = json.loads(capsys.readouterr().out)["common"]
@@ -67,7 +67,7 @@ def test_a_real_session_says_what_it_asked_for_and_what_cannot_appear(
     assert main(["compare", str(sessions.root / "a"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     (absent,) = told["missing"]
-    assert (absent["backend"], absent["ops"], absent["everywhere"]) == ("CK", ["bmm"], True)
+    assert (absent["backend"], absent["ops"], absent["everywhere"]) == ("CK", ["mm"], True)
     assert absent["reasons"] == [{"text": "this torch is not a ROCm build", "count": 0}]
     (gain,) = told["saved"]["tunings"]
     assert gain["saved_ms"] == 0 and gain["calls"] == 1 and told["saved"]["seconds"] > 0
