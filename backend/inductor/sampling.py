@@ -37,6 +37,7 @@ from backend.measure.sensors import (
     SensorWatch,
 )
 from backend.model.choice import Caches, Output
+from backend.processes.memory import cgroup_limits
 
 if TYPE_CHECKING:
     from backend.inductor.result_checks import Distance, Exact
@@ -326,11 +327,12 @@ def bytes_at_random_offset(size: int, device: torch.device) -> Tensor:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return the bytes that we could allocate; 0 if unknown."""
+    """Return the bytes that we could allocate, a container's limit at most; 0 if unknown."""
     if device.type == "cpu":
         try:
             lines = Path("/proc/meminfo").read_text().splitlines()
-            return next(int(line.split()[1]) << 10 for line in lines if "MemAvailable" in line)
+            free = next(int(line.split()[1]) << 10 for line in lines if "MemAvailable" in line)
+            return min([free, *cgroup_limits()])
         except (OSError, ValueError, StopIteration):
             return 0
     ours = int(torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))

@@ -385,11 +385,9 @@ class VerifyJob(_KeyJob, WorkerJob[VerifyResult]):
 
 @dataclass(frozen=True, slots=True)
 class TrialResult(_Result):
-    """A trial. `log` is the path of the session's log, None if it could not be written. `others`
-    are those of the job's other processes."""
+    """A trial. `others` are those of the job's other processes."""
 
     trial: Trial | None = None
-    log: str | None = None
     others: tuple[Trial, ...] = ()
 
 
@@ -403,10 +401,10 @@ class TrialJob(WorkerJob[TrialResult]):
     of the process that the graph is from. `stock`: compile with the caches as they are and no
     choice in place, like a program without our hooks. `root` is the person's cache dir, which
     contains the graph and gets the record; by default the dir that the worker's private trial cache
-    belongs to, else the worker's own. `fresh`: run in a new process. `compilers`: the
-    number of processes that compile at the same time; this one compiles `arms` and times nothing.
-    `processes`: the number of trials, each in its own process; they compile side by side, and time
-    one after another.
+    belongs to, else the worker's own. `fresh`: run in a new process, and compile anew. `compilers`:
+    the number of processes that compile at the same time, if there are others. `untimed`: compile
+    `arms` for another process. `processes`: the number of trials, each in its own process; they
+    compile side by side, and time one after another.
     """
 
     name: ClassVar[str] = "trial"
@@ -416,12 +414,12 @@ class TrialJob(WorkerJob[TrialResult]):
     budget: Seconds = 30.0
     rounds: int = 0
     error: float = 0.05
-    mode: Mode = 0
     threads: Threads | None = None
     stock: bool = False
     root: str = ""
     fresh: bool = False
     compilers: Count = 0
+    untimed: bool = False
     processes: Count = 0
 
 

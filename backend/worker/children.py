@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -23,13 +24,15 @@ _PAUSE = 1.0
 
 
 class _Child:
-    """A worker that does one job, and ends with its pipe."""
+    """A worker that does one job, and ends with its pipe. `answer` is its result, or a line that
+    says why there is none."""
 
     def __init__(self, job: WorkerJob[Any]) -> None:
         self._job = job
         token = secrets.token_hex(16)
         self._events = EventReceiver(token)
-        self.answer: Any = None
+        self.answer: Any = "a process of it gave no result"
+        words = {**job_words(job), "id": 1, "token": token}
         self._process = subprocess.Popen(
             [sys.executable, *sys.orig_argv[1:]],  # as this worker was started
             stdin=subprocess.PIPE,
@@ -37,7 +40,6 @@ class _Child:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self.out = self._process.stdout.fileno()
-        words = {**job_words(job), "id": 1, "token": token}
         with contextlib.suppress(OSError):  # it has ended, which its output says, too
             self._process.stdin.write(dumps(words).encode() + b"\n")
             self._process.stdin.close()
@@ -46,33 +48,48 @@ class _Child:
         """Take what it wrote; False at the end."""
         data = os.read(self.out, 1 << 16)
         for event in self._events.feed(data):
-            if event.get("event") == "result" and isinstance(event.get("result"), dict):
+            if event.get("event") == "error":
+                self.answer = str(event.get("error"))
+            elif event.get("event") == "result" and isinstance(event.get("result"), dict):
                 with contextlib.suppress(ResultInvalid):
                     self.answer = answer_of(self._job, event["result"])
+        if not data and isinstance(self.answer, str):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if (status := self._process.wait(_PAUSE)) < 0:
+                    self.answer = f"a process of it died of {signal.Signals(-status).name}"
         return bool(data)
 
     def close(self) -> None:
-        end(self._process.pid, bury=False)
-        self._process.wait()
+        if self._process.returncode is None:
+            end(self._process.pid, bury=False)
+            self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
 
 
 def run_children(
-    jobs: Sequence[WorkerJob[R]], seconds: float, tell: Callable[[], None]
-) -> list[R | None]:
-    """Do each job in a process of its own, all at once, within `seconds`. A job without a result
-    has None; `tell` is called now and then."""
+    jobs: Sequence[WorkerJob[R]], seconds: float, tell: Callable[[], None], at_once: int = 0
+) -> list[R | str]:
+    """Do each job in a process of its own, `at_once` of them (0: all) at the same time, within
+    `seconds`. A job without a result has a line instead that says why; `tell` is called now and
+    then. Raises OSError if a process cannot be started."""
     deadline = time.monotonic() + seconds
     children: list[_Child] = []
+    waiting: dict[int, _Child] = {}
     try:
-        children += [_Child(job) for job in jobs]
-        waiting = {child.out: child for child in children}
-        while waiting and time.monotonic() < deadline:
+        while waiting or len(children) < len(jobs):
+            while len(children) < len(jobs) and len(waiting) < (at_once or len(jobs)):
+                children.append(child := _Child(jobs[len(children)]))
+                waiting[child.out] = child
             tell()
             for out in select.select(list(waiting), [], [], _PAUSE)[0]:
                 if not waiting[out].read():
-                    del waiting[out]
+                    waiting.pop(out).close()
+            if time.monotonic() > deadline:
+                late = f"it was ended after {seconds:.0f} s"
+                left = len(jobs) - len(children)
+                answers = [late if each in waiting.values() else each.answer for each in children]
+                return answers + [late] * left
         return [child.answer for child in children]
     finally:
         for child in children:

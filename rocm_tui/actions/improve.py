@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from backend.cache.autotune import cache_paths, read_cache
 from backend.counted import counted
@@ -39,7 +38,6 @@ from backend.model.tuning import Tuning
 from backend.pins.file import new_group
 from backend.pins.plan import PinPlan
 from backend.wire.codec import WireError, dumps, loads, read, to_json
-from backend.wire.jobs import TrialJob, WorkerJob
 from rocm_tui.actions.measure import Measuring, NotMeasurable, NotMeasured
 from rocm_tui.actions.pin import (
     Pinnable,
@@ -60,7 +58,7 @@ from rocm_tui.config.settings import config
 from rocm_tui.errors import NoSuchChoice, RocmTuiError, TryAgain
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
-from rocm_tui.jobs.run import R, RunJob
+from rocm_tui.jobs.run import RunJob
 from rocm_tui.search.candidates import is_known, to_measure, with_candidates, with_single_times
 from rocm_tui.search.steps import Gain, finished, last_said, next_step, search_status
 from rocm_tui.search.types import (
@@ -222,13 +220,14 @@ class GraphSearch:
         processes = step.processes if self._on_gpu else 1
         try:
             trying = GraphTrial(
-                _fresh(self._run) if step.fresh and processes == 1 else self._run,
+                self._run,
                 self._layout,
                 search.graph,
                 step.arms,
                 budget=step.seconds,
                 threads=self._graph.session.threads if self._graph.session else None,
                 error=step.error,
+                fresh=step.fresh,
             )
             trials = list(trying.several(processes))
         except (JobError, NotTried) as error:
@@ -249,17 +248,6 @@ class GraphSearch:
     def _on_gpu(self) -> bool:
         """On a CPU, processes that compile would disturb the one that times."""
         return self._graph.graph.device not in (None, "cpu")
-
-
-def _fresh(run: RunJob) -> RunJob:
-    """Each trial in a process that has done nothing else."""
-
-    def run_fresh(job: WorkerJob[R]) -> R:
-        own: WorkerJob[Any] = replace(job, fresh=True) if isinstance(job, TrialJob) else job
-        answer: R = run(own)
-        return answer
-
-    return run_fresh
 
 
 def _options_of(search: Search) -> set[CompileOption]:

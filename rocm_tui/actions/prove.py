@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from backend.cache.autotune import copy_unpinned, discard
 from backend.disk import safe
@@ -19,11 +18,11 @@ from backend.model.graph import TrialArm
 from backend.model.tuning import Pin
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
-from backend.wire.jobs import TrialJob, TrialResult
+from backend.wire.jobs import TrialJob
 from rocm_tui.actions.trial import NotTried, text_of
 from rocm_tui.config.settings import config
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.run import RunJob, RunJobAt, try_modes
+from rocm_tui.jobs.run import RunJob, RunJobAt
 from rocm_tui.search.types import GraphProof, note_with
 from rocm_tui.session.graph_rows import GraphRow
 
@@ -63,7 +62,6 @@ class Proving:
         self._pairs = max(LEAST_PROCESSES, pairs)
         self._tell = tell
         self._chance = random.Random(seed)
-        self._mode: int | None = None
         threads = graph.session.threads if graph.session else None
         budget = config().budgets.prove if budget is None else budget
         self._job = TrialJob(
@@ -101,23 +99,13 @@ class Proving:
 
     def _arm(self, run: RunJob) -> TrialArm:
         """Run one process, which compiles the graph. Raises NotTried."""
-        result = self._ask(run)
+        result = run(self._job)
         if result.trial is None or not result.ok or not result.trial.arms:
             raise NotTried(plain(result.reason or "the worker gave no trial"))
         arm = result.trial.arms[0]
         if arm.ms is None:
             raise NotTried(plain(arm.failed or "no pass was timed"))
         return arm
-
-    def _ask(self, run: RunJob) -> TrialResult:
-        def ask(job: TrialJob, mode: int) -> TrialResult:
-            return run(replace(job, mode=mode))
-
-        if self._mode is not None:
-            return ask(self._job, self._mode)
-        [(_, answers)] = try_modes([self._job], ask, lambda result: result.conclusive)
-        self._mode, result = list(answers.items())[-1]
-        return result
 
     def _proof(self, without: Sequence[TrialArm], pinned: Sequence[TrialArm]) -> GraphProof:
         times = [

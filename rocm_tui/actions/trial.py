@@ -28,7 +28,7 @@ from rocm_tui.config.settings import config
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
-from rocm_tui.jobs.run import RunJob, try_modes, without_broken
+from rocm_tui.jobs.run import RunJob, without_broken
 from rocm_tui.search.options import worth_trying
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, find_graph
@@ -219,8 +219,8 @@ class GraphTrial:
     """Tries arms of a captured graph, the first of which is the baseline, each time in a worker,
     which `run` gives the private cache dir of trials.
 
-    What the first time has shown stays: which mode of torch fits, and which arms end their worker.
-    Those have failed, and the others are tried.
+    Arms that once ended their worker have failed, and the others are tried. `fresh`: in a new
+    process, which compiles anew.
     """
 
     def __init__(
@@ -235,6 +235,7 @@ class GraphTrial:
         threads: int | None = None,
         error: float = ERROR,
         stock: bool = False,
+        fresh: bool = False,
     ) -> None:
         self._run = run
         self._layout = layout
@@ -247,10 +248,10 @@ class GraphTrial:
             error=error,
             threads=threads,
             stock=stock,
+            fresh=fresh,
         )
         self.budget = self._job.budget
         self._broken: dict[Arm, str] = {}
-        self._settled = False
 
     def once(self) -> Trial:
         """Raises JobError, NotTried and StoreErrors."""
@@ -261,26 +262,13 @@ class GraphTrial:
         side; some may be missing. Raises what `once` raises."""
         if not self._job.stock:
             private_cache(self._layout)
-        self._job = replace(self._job, processes=processes)
-        result = self._do(self._job) if self._settled else self._first()
+        result = self._do(replace(self._job, processes=processes))
         if result.trial is None or not result.ok:
             raise NotTried(plain(result.reason or "the worker gave no trial"))
         failed = tuple(TrialArm(arm, failed=reason) for arm, reason in self._broken.items())
         return [
             replace(trial, arms=(*trial.arms, *failed)) for trial in (result.trial, *result.others)
         ]
-
-    def _first(self) -> TrialResult:
-        [(_, answers)] = try_modes(
-            [self._job],
-            lambda job, mode: self._do(replace(job, mode=mode)),
-            lambda result: result.conclusive,
-        )
-        mode, result = list(answers.items())[-1]
-        if result.conclusive:
-            self._job = replace(self._job, mode=mode)
-            self._settled = True
-        return result
 
     def _do(self, job: TrialJob) -> TrialResult:
         """An arm that ends its worker is left out from then on, within what is left of the

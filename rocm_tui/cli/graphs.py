@@ -267,6 +267,7 @@ def trial_command(**given: Any) -> int:
         budget=budget,
         rounds=args.rounds,
         threads=graph.session.threads if graph.session else None,
+        fresh=args.processes > 1,
     )
     notes = consent(layout, graph.graph, args.yes, dry_run=args.dry_run)
     if args.dry_run:

@@ -11,9 +11,8 @@ JobError
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import psutil
 
 from backend.counted import counted
 from backend.processes import tree
+from backend.processes.memory import cgroup_limits
 from backend.processes.shared import SharedMark
 from backend.processes.tree import Process
 from backend.wire.jobs import Progress
@@ -188,9 +188,6 @@ def _check_tree(pid: int, limits: Limits) -> None:
         raise TooMuch(f"it used {gib(used)} of {there} and was ended")
 
 
-_CGROUPS = Path("/sys/fs/cgroup")
-_NO_LIMIT = 1 << 60
-"""Version 1 of cgroups has a number of about this size where there is no limit."""
 GIB = 1 << 30
 
 
@@ -218,29 +215,7 @@ def memory_of_machine() -> int:
     """Bytes of memory that we and our workers can have: the machine's, or our cgroup's limit,
     which psutil does not know."""
     there: int = psutil.virtual_memory().total
-    return min([there, *_limits_of_cgroup()])
-
-
-def _limits_of_cgroup() -> Iterator[int]:
-    """The limits of our cgroup and of those around it, of both versions."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root, name = _CGROUPS, "memory.max"
-        elif "memory" in controllers.split(","):
-            root, name = _CGROUPS / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        inner = Path(path.lstrip("/"))
-        for folder in (inner, *inner.parents):
-            with contextlib.suppress(OSError, ValueError):
-                limit = int((root / folder / name).read_text())  # "max" is no number
-                if 0 < limit < _NO_LIMIT:
-                    yield limit
+    return min([there, *cgroup_limits()])
 
 
 def gib(size: int) -> str:

@@ -15,16 +15,17 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from backend.cache.autotune import raise_ms
-from backend.counted import counted, noun
+from backend.cache.autotune import cache_paths, raise_ms
+from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.trusted import opened_file
@@ -32,16 +33,17 @@ from backend.errors import CacheUnreadable, UnsafePath
 from backend.inductor.benchmark.request import BenchmarkDevice
 from backend.inductor.hooks import recording
 from backend.inductor.hooks.environment import home, kernels_version
-from backend.inductor.sampling import free_bytes
+from backend.inductor.sampling import free_bytes, pci_address
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.captured import option_value, usable_settings
 from backend.inductor.torch.compiling import CompiledGraph, FakeTensors, compile_graph
 from backend.inductor.torch.tuning import ChoiceCaller
-from backend.measure.rounds import ChoiceBroke, disturbances, measure
+from backend.measure.rounds import ChoiceBroke, measure, trouble_of
 from backend.model.events import GraphTried
 from backend.model.graph import (
     TEMPLATES,
     Arm,
+    Swap,
     Trial,
     TrialArm,
     hashes_of,
@@ -77,13 +79,15 @@ from backend.worker.trial.text import TextRefused
 class ArmCache:
     """What the processes of one search share about compiled arms, in the folder `home/arms`.
 
-    `state` is a digest of the graph and of the times that all arms find. For an arm of that state,
-    one file has the times that only its options needed, another the name of the graph that Inductor
-    has in its cache.
+    `state` is a digest of the graph, the system and the times that all arms find. For an arm of
+    that state, one file has the times that only its options needed, another the name of the graph
+    that Inductor has in its cache. `device` names the device on which one process at a time may
+    time.
     """
 
     layout: Layout
     state: str
+    device: str
 
     def file(self, arm: Arm, kind: str) -> Path:
         words = sorted(change.identity for change in arm)
@@ -99,16 +103,35 @@ class ArmCache:
         except CacheUnreadable:
             return {}
 
-    def keep(self, arm: Arm, kind: str, document: Mapping[str, Any]) -> None:
-        path = self.file(arm, kind)
-        safe.make_folder(self.layout.root, path.parent)
-        with safe.locked(self.layout.root, path):
+    def times(self, arm: Arm) -> dict[str, dict[str, float]]:
+        return {
+            key: {hash: ms for hash, ms in times.items() if isinstance(ms, float)}
+            for key, times in self.load(arm, "times").items()
+            if isinstance(times, dict)
+        }
+
+    def keep_times(self, arm: Arm, key: str, times: Mapping[str, float]) -> None:
+        """Keep times of one tuning; those that another process has kept stay."""
+        with self._locked(arm, "times") as path:
+            known = self.times(arm)
+            known[key] = {**times, **known.get(key, {})}
+            safe.write_atomic(path, json.dumps(known).encode())
+
+    def keep_graph(self, arm: Arm, document: Mapping[str, Any]) -> None:
+        with self._locked(arm, "graph") as path:
             safe.write_atomic(path, json.dumps(document).encode())
 
     @contextlib.contextmanager
-    def device(self) -> Iterator[None]:
-        """Keep other processes of the search from timing on the device."""
-        path = self.layout.home / "arms" / "device.lock"
+    def _locked(self, arm: Arm, kind: str) -> Iterator[Path]:
+        path = self.file(arm, kind)
+        safe.make_folder(self.layout.root, path.parent)
+        with safe.locked(self.layout.root, path):
+            yield path
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from timing trials on the device."""
+        path = self.layout.home / "arms" / f"{self.device}.lock"
         safe.make_folder(self.layout.root, path.parent)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
@@ -136,8 +159,9 @@ class ArmSelector(torch_api.LazySelector):
         self._cache = cache if options_of(arm) or self._templates else None
         self._own: dict[str, dict[str, float]] = {}
         if self._cache is not None:
-            self._own = _times_in(self._cache.load(arm, "times"))
+            self._own = self._cache.times(arm)
         self.offered: dict[TuningKey, dict[str, str]] = {}
+        self.unbenchmarked: set[TuningKey] = set()
 
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
@@ -172,8 +196,11 @@ class ArmSelector(torch_api.LazySelector):
         else:
             timings = super().lookup(choices, op, inputs, benchmark, **kwargs)
         wanted = self._swaps.get(key)
-        if wanted is None or not any(choice.hash_key() == wanted for choice in timings):
+        own = [ms for choice, ms in timings.items() if choice.hash_key() == wanted]
+        if not own:
             return timings
+        if not all(map(isfinite, own)):  # Inductor would take another one
+            self.unbenchmarked.add(key)
         return {
             choice: ms if choice.hash_key() == wanted else raise_ms(ms)
             for choice, ms in timings.items()
@@ -191,18 +218,11 @@ class ArmSelector(torch_api.LazySelector):
         if benchmark and any(choice.hash_key() not in known for choice in choices):
             fresh = {choice.hash_key(): ms for choice, ms in benchmark(choices).items()}
             known = {**known, **_on_scale(fresh, known)}
-            self._own[str(key)] = known
-            self._cache.keep(self._arm, "times", self._own)
+            self._cache.keep_times(self._arm, str(key), known)
+            self._own = self._cache.times(self._arm)
+            known |= self._own[str(key)]
         hashes = ((choice, choice.hash_key()) for choice in choices)
         return {choice: known[hash] for choice, hash in hashes if hash in known}
-
-
-def _times_in(document: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    return {
-        key: {hash: ms for hash, ms in times.items() if isinstance(ms, float)}
-        for key, times in document.items()
-        if isinstance(times, dict)
-    }
 
 
 def _on_scale(fresh: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
@@ -228,7 +248,7 @@ def compile_arm(
     cache: ArmCache | None = None,
     anew: bool = False,
 ) -> CompiledGraph:
-    """Compile an arm; with a cache, load it if another process compiled it, unless `anew`.
+    """Compile an arm, or load it if another process compiled it, unless `anew`.
 
     `weights` are the drawn inputs, some of which may become constants. Raises ArmNotCompiled, also
     if a choice of the arm was not compiled in.
@@ -245,7 +265,7 @@ def compile_arm(
         identity = known or secrets.token_hex(16)
     selector = ArmSelector(arm, cache)
     torch_api.set_selector(None if stock else selector)
-    timing = torch_api.benchmarks_within(cache.device) if cache else contextlib.nullcontext()
+    timing = torch_api.benchmarks_within(cache.alone) if cache else contextlib.nullcontext()
     try:
         with timing:
             compiled = _compiled_arm(
@@ -253,14 +273,15 @@ def compile_arm(
                 constants,
                 weights,
                 options,
-                graph_cache=stock or bool(identity),
+                graph_cache=(stock and not anew) or bool(identity),
                 name=identity,
             )
     except Exception as error:  # a compiler error is this arm's result
         raise ArmNotCompiled(f"it does not compile: {torch_api.describe(error)}") from error
     finally:
         torch_api.set_selector(None)
-    for swap in () if stock or known else swaps_of(arm):  # checked when it was compiled first
+    loaded = known and not selector.offered  # checked when it was compiled first
+    for swap in () if stock or loaded else swaps_of(arm):
         offered = selector.offered.get(swap.key)
         if offered is None:
             raise ArmNotCompiled(f"the graph does not tune {swap.op} {swap.inputs}")
@@ -269,8 +290,10 @@ def compile_arm(
             line = f"{swap.hash} is none of its {counted(len(offered), 'choice')} here ({names})"
             why = why_not_offered(swap.hash, offered)
             raise ArmNotCompiled(f"{line}; {why}" if why else line)
+        if swap.key in selector.unbenchmarked:
+            raise ArmNotCompiled(f"Inductor could not benchmark {offered[swap.hash]}")
     if cache is not None and identity != known:
-        cache.keep(arm, "graph", {"identity": identity})
+        cache.keep_graph(arm, {"identity": identity})
     return compiled
 
 
@@ -310,8 +333,6 @@ KEPT_ARMS = 16
 """The number of compiled arms of the last graph kept for another trial."""
 KEPT_BYTES = 256 << 20
 """A graph whose arms have larger constants, each with its own, is compiled again."""
-LOST_SHARE = 0.1
-"""The share of rounds spoiled by other processes from which on that is reported."""
 
 
 class NothingTried(Exception):
@@ -324,16 +345,23 @@ def run(job: TrialJob, progress: ReportProgress, mark: ChoiceMark) -> TrialResul
         raise JobInvalid("the job's `arms` are empty")
     layout = Layout(root_of(job))
     try:
-        if job.processes > 1:
-            return _several(job, progress)
         program, digest = _program(layout, job.graph)
-        with _as_the_program(program, job.threads):
+        if job.processes > 1:
+            return _several(job, program, progress)
+        with _as_the_program(program, job.threads), _compile_threads(job.compilers):
             kept = _kept_for(program, digest, job)
-            if job.compilers:
+            if job.untimed:
                 return _compiled_for_others(kept, job, progress, mark)
             return _tried(job, layout, kept, progress, mark)
     except (NothingTried, TextRefused, NotDrawable) as error:
         return TrialResult(ok=False, reason=str(error))
+
+
+def _compile_threads(compilers: int) -> contextlib.AbstractContextManager[None]:
+    """A context with one process's part of the cores for compiling; all if it is the only one."""
+    if not compilers:
+        return contextlib.nullcontext()
+    return torch_api.compile_threads(max(1, len(os.sched_getaffinity(0)) // compilers))
 
 
 def _program(layout: Layout, graph: str) -> tuple[CapturedProgram, str]:
@@ -386,7 +414,7 @@ def _as_the_program(program: CapturedProgram, threads: int | None) -> Iterator[N
 class _Kept:
     """The compiled arms of one graph in this process, under circumstances `key`."""
 
-    key: tuple[object, ...]
+    key: tuple[str, int, ArmCache | None]
     program: CapturedProgram
     constants: Mapping[str, Any]
     cache: ArmCache | None
@@ -406,18 +434,43 @@ _last: _Kept | None = None
 
 def _kept_for(program: CapturedProgram, digest: str, job: TrialJob) -> _Kept:
     global _last
-    layout, threads = Layout(home.current()), torch.get_num_threads()
-    caches = [(path.name, path.read_bytes()) for path in sorted(layout.autotune.glob("*"))]
-    ours = kernels_version(), str(torch.__version__)
-    state = hashlib.sha256(repr((digest, threads, job.mode, ours, caches)).encode()).hexdigest()
-    key = (digest, threads, job.stock, state)
-    cache = None if job.stock else ArmCache(layout, state)
-    if _last is None or _last.key[:3] != key[:3]:
+    cache = None if job.stock else ArmCache(Layout(home.current()), _state(digest), _gpu(program))
+    key = (digest, torch.get_num_threads(), cache)
+    if _last is None or _last.key[:2] != key[:2]:
         _last = None
         _last = _Kept(key, program, drawn_constants(program), cache)
     elif _last.key != key:
         _last = replace(_last, key=key, cache=cache, arms={})
     return _last
+
+
+def _state(digest: str) -> str:
+    """Return a digest of all that the code of an arm of the graph `digest` depends on."""
+    caches = list[tuple[str, bytes]]()
+    for path in cache_paths(Layout(home.current())):
+        with contextlib.suppress(FileNotFoundError):  # it has been replaced
+            caches.append((path.name, path.read_bytes()))
+    ours = kernels_version(), str(torch.__version__), torch_api.system_hash()
+    state = (digest, torch.get_num_threads(), ours, caches)
+    return hashlib.sha256(repr(state).encode()).hexdigest()
+
+
+def _with_new_times(kept: _Kept, arm: Arm) -> _Kept:
+    """Return what is kept, with `arm`, whose compilation may have added times to the cache."""
+    global _last
+    if kept.cache is None or (state := _state(kept.key[0])) == kept.cache.state:
+        return kept
+    cache = replace(kept.cache, state=state)
+    cache.keep_graph(arm, kept.cache.load(arm, "graph"))
+    _last = replace(kept, key=(*kept.key[:2], cache), cache=cache, arms={arm: kept.arms[arm]})
+    return _last
+
+
+def _gpu(program: CapturedProgram) -> str:
+    device = _device(program)
+    if device.type == "cpu":
+        return "cpu"
+    return pci_address(torch.cuda.get_device_properties(device)) or str(device.index)
 
 
 def _compiled(
@@ -464,10 +517,8 @@ def _compiled_for_others(
 ) -> TrialResult:
     """Compile the arms, for a process that loads them; why one does not compile is seen there."""
     inputs = drawn_inputs(kept.program) if kept.program.head.freezing else ()
-    threads = max(1, len(os.sched_getaffinity(0)) // job.compilers)
-    with torch_api.compile_threads(threads):
-        compiled, failed = _compiled(kept, inputs, job.arms, job, progress, mark)
-    return TrialResult(bool(compiled), reason="; ".join(failed.values()))
+    _compiled(kept, inputs, job.arms, job, progress, mark)
+    return TrialResult(True)
 
 
 _CPU = torch.device("cpu")
@@ -478,39 +529,57 @@ ARM_BYTES = 4 << 30
 """Memory that is set aside for each process that compiles."""
 
 
-def _compilers(arms: int) -> int:
-    """Return how many processes compile this number of arms: two cores and some memory for each."""
-    return min(
-        arms, len(os.sched_getaffinity(0)) // 2, free_bytes(_CPU) // ARM_BYTES, MOST_COMPILERS
-    )
+def _compilers(wanted: int) -> int:
+    """Return how many of the processes compile at once: two cores and some memory for each."""
+    cores, memory = len(os.sched_getaffinity(0)), free_bytes(_CPU)
+    return max(1, min(wanted, cores // 2, memory // ARM_BYTES, MOST_COMPILERS))
 
 
-def _compile_side_by_side(kept: _Kept, job: TrialJob, progress: ReportProgress) -> None:
-    """Let other processes compile the arms that are in no cache yet. What they leave out, or fail
-    with, is compiled here afterwards."""
+def _compile_side_by_side(
+    kept: _Kept, arms: Sequence[Arm], job: TrialJob, progress: ReportProgress
+) -> None:
+    """Let other processes compile the arms that are in no cache yet; the baseline is. What they
+    leave out, or fail with, is compiled here afterwards."""
     cache = kept.cache
     if cache is None or job.fresh or _device(kept.program).type == "cpu":
         return  # a CPU would be benchmarked while it compiles
-    left = [arm for arm in job.arms if arm not in kept.arms and not cache.load(arm, "graph")]
-    count = _compilers(len(left))
-    if count > 1:
-        own = replace(job, root=str(root_of(job)), compilers=count, fresh=False)
-        jobs = [replace(own, arms=tuple(left[at::count])) for at in range(count)]
-        what = f"compiling {counted(len(left), 'arm')} in {counted(count, 'process', 'processes')}"
-        run_children(jobs, COMPILING_SECONDS, lambda: progress(what, total=len(left)))
+    left = [arm for arm in arms[1:] if arm not in kept.arms and not cache.load(arm, "graph")]
+    if _compilers(len(left)) < 2:
+        return
+    for group in filter(None, _by_times(cache, arms[0], left)):
+        count = _compilers(len(group))
+        own = replace(job, root=str(root_of(job)), compilers=count, untimed=True)
+        jobs = [as_asked(replace(own, arms=tuple(group[at::count]))) for at in range(count)]
+        of = counted(count, "process", "processes")
+        what = f"compiling {counted(len(group), 'arm')} in {of}"
+        with contextlib.suppress(OSError):  # no process could be started
+            run_children(jobs, COMPILING_SECONDS, partial(progress, what, total=len(group)))
 
 
-def _several(job: TrialJob, progress: ReportProgress) -> TrialResult:
+def _by_times(cache: ArmCache, first: Arm, arms: Sequence[Arm]) -> tuple[list[Arm], list[Arm]]:
+    """Split the arms into two groups, of which the second finds all times that its options need:
+    else two processes would each benchmark, and choose by other noise."""
+    known, early, late = {cache.file(first, "times")}, list[Arm](), list[Arm]()
+    for arm in arms:
+        (late if (path := cache.file(arm, "times")) in known else early).append(arm)
+        known.add(path)
+    return early, late
+
+
+def _several(job: TrialJob, program: CapturedProgram, progress: ReportProgress) -> TrialResult:
     """Run the trial in several processes, and return the trials that succeeded."""
-    own = replace(job, root=str(root_of(job)), processes=0, fresh=True)
-    seconds = COMPILING_SECONDS + job.processes * job.budget
+    # Weights that become constants are drawn before they are packed: one process has the memory.
+    at_once = 1 if program.head.freezing else _compilers(job.processes)
+    own = replace(job, root=str(root_of(job)), processes=0, fresh=True, compilers=at_once)
+    seconds = COMPILING_SECONDS * -(-job.processes // at_once) + job.processes * job.budget
     what = f"{counted(job.processes, 'process', 'processes')}, which time one after another"
-    answers = run_children([own] * job.processes, seconds, lambda: progress(what))
-    results = [answer for answer in answers if answer is not None]
+    jobs = [as_asked(own)] * job.processes
+    answers = run_children(jobs, seconds, lambda: progress(what), at_once)
+    results = [answer for answer in answers if not isinstance(answer, str)]
     trials = [result.trial for result in results if result.trial is not None]
     if not trials:
-        reasons = [result.reason for result in results if result.reason]
-        raise NothingTried(reasons[0] if reasons else "none of the processes gave a trial")
+        reasons = [each if isinstance(each, str) else each.reason for each in answers]
+        raise NothingTried(next(filter(None, reasons), "none of the processes gave a trial"))
     return TrialResult(True, trial=trials[0], others=tuple(trials[1:]))
 
 
@@ -521,17 +590,19 @@ def _tried(
     job: TrialJob, layout: Layout, kept: _Kept, progress: ReportProgress, mark: ChoiceMark
 ) -> TrialResult:
     arms = list(dict.fromkeys(job.arms))
-    _compile_side_by_side(kept, job, progress)
     inputs = drawn_inputs(kept.program) if kept.program.head.freezing else []
-    compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
-    if "0" in failed:
+    _, failed = _compiled(kept, inputs, arms[:1], job, progress, mark)
+    if failed:
         raise NothingTried(f"the baseline: {failed['0']}")
+    kept = _with_new_times(kept, arms[0])
+    _compile_side_by_side(kept, arms, job, progress)
+    compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
     rivals = {at: graph for at, graph in compiled.items() if at != "0"}
     same = {at for at, graph in rivals.items() if _is_same(arms[int(at)], graph, compiled["0"])}
     timed = {at: graph for at, graph in compiled.items() if at not in same}
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
     device = _device(kept.program)
-    alone = kept.cache.device() if kept.cache else contextlib.nullcontext()
+    alone = kept.cache.alone() if kept.cache else contextlib.nullcontext()
     with alone, BenchmarkDevice(device).current():
         inputs = inputs or drawn_inputs(kept.program)
         bench = PassBench(inputs, timed, device, mark, blamed)
@@ -562,7 +633,7 @@ def _tried(
         seconds=rounds.signs.seconds or 0.0,
         by=bench.clock,
         trouble=(
-            *_trouble(rounds),
+            *trouble_of(rounds),
             *_benchmarked_again(kept.cache, [arms[int(at)] for at in timed]),
             *([_UNCAPTURED] if uncaptured else []),
         ),
@@ -571,10 +642,9 @@ def _tried(
         session=session.id,
         torch=str(torch.__version__),
     )
-    lost = recording.write_alone(log, GraphTried(as_asked(trial)))
-    if not lost:
-        return TrialResult(True, trial=trial, log=str(log.path))
-    return TrialResult(True, trial=replace(trial, trouble=(*trial.trouble, lost)))
+    if lost := recording.write_alone(log, GraphTried(as_asked(trial))):
+        trial = replace(trial, trouble=(*trial.trouble, lost))
+    return TrialResult(True, trial=trial)
 
 
 def _is_same(arm: Arm, graph: CompiledGraph, first: CompiledGraph) -> bool:
@@ -585,10 +655,17 @@ def _is_same(arm: Arm, graph: CompiledGraph, first: CompiledGraph) -> bool:
     return bool(first.code) and graph.code == first.code
 
 
-def _benchmarked_again(cache: ArmCache | None, arms: Iterable[Arm]) -> list[str]:
-    """Return a sentence on the arms for which Inductor benchmarked choices: an option that is a
-    part of the kernels' source gives every choice another hash."""
-    again = [arm[-1].identity for arm in arms if arm and cache and cache.load(arm, "times")]
+def _benchmarked_again(cache: ArmCache | None, arms: Sequence[Arm]) -> list[str]:
+    """Return a sentence on the arms for which Inductor benchmarked choices that it did not for the
+    first: an option that is a part of the kernels' source gives every choice another hash."""
+    if cache is None:
+        return []
+    its = {cache.file(arm, "times"): arm for arm in reversed(arms) if cache.load(arm, "times")}
+    its.pop(cache.file(arms[0], "times"), None)
+    again = [
+        " with ".join(change.label for change in arm if not isinstance(change, Swap))
+        for arm in reversed(its.values())
+    ]
     if not again:
         return []
     names = f"{', '.join(again[:-1])} and {again[-1]}" if again[1:] else again[0]
@@ -665,18 +742,6 @@ def _arm(
         error=differences[at].error,
         allowed=differences[at].allowed,
     )
-
-
-def _trouble(rounds: ArmRounds) -> tuple[str, ...]:
-    sentences = disturbances(rounds.judged.reference, rounds.signs)
-    clean, lost = rounds.clean.count, rounds.disturbed.count
-    if not clean:
-        return (*sentences, "other processes took the CPU in every round, so nothing is proved")
-    if lost > LOST_SHARE * (clean + lost):
-        of = counted(clean + lost, "round")
-        share = f"{lost} of {of} {noun(lost, 'does', 'do')} not count: other processes took the CPU"
-        return (*sentences, share)
-    return sentences
 
 
 _UNCAPTURED = "passes could not be captured as CUDA graphs, so gaps of the host are in their times"

@@ -203,8 +203,8 @@ def test_one_that_takes_all_memory_fails_alone(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("act", "limits", "said"),
     [
-        ("hang", Limits(silence=1.0), "said nothing for 1 s"),
-        ("hang", Limits(seconds=1.0, silence=None), "no result within 1 s"),
+        ("hang", Limits(silence=4.0), "said nothing for 4 s"),
+        ("hang", Limits(seconds=4.0, silence=None), "no result within 4 s"),
         ("mute", Limits(), "the worker ended"),
         ("babble", Limits(), "is no event into the worker's channel"),
     ],

@@ -117,9 +117,9 @@ def test_a_trial(captured: Captured, worker: Worker) -> None:
     assert "gone is none of its 2 choices here" in gone.failed and gone.ms is None
     assert never.failed == "the graph does not tune mm []"
     assert state(captured.cache) == before
-    assert result.log is not None and Path(result.log).parent == Layout(captured.cache).sessions
-    events, _ = read_log(Path(result.log))
-    assert [event.trial for event in events if isinstance(event, GraphTried)] == [result.trial]
+    logs = [read_log(log)[0] for log in logs_of(captured.cache)]
+    events = [event for log in logs for event in log if isinstance(event, GraphTried)]
+    assert [event.trial for event in events] == [result.trial]
 
 
 def test_what_is_compiled_stays_for_the_next_trial(captured: Captured, worker: Worker) -> None:
@@ -267,10 +267,14 @@ def test_times_that_only_an_option_needs_stay_with_its_arm(
     result = tried(worker, TrialJob(captured.graph.id, ((), narrow), budget=2.0))
     assert result.trial is not None, result.reason
     assert not result.trial.arms[1].failed
-    assert any("again for cpp.simdlen=1" in line for line in result.trial.trouble)
+    assert any("again for cpp.simdlen=1, which" in line for line in result.trial.trouble)
     assert caches == {path: path.read_bytes() for path in private.autotune.glob("*")}
     own = [json.loads(path.read_text()) for path in (private.home / "arms").glob("*.times")]
     assert any(captured.key.inputs in name for times in own for name in times)
+    swapped = (*narrow, captured.swap(other(captured)))
+    beside = tried(worker, TrialJob(captured.graph.id, (narrow, swapped), budget=1.0))
+    assert beside.trial is not None, beside.reason
+    assert not any("again" in line for line in beside.trial.trouble), "the baseline has it, too"
 
 
 def test_an_arm_that_another_process_compiled_is_loaded(captured: Captured, tmp_path: Path) -> None:
@@ -284,7 +288,7 @@ def test_an_arm_that_another_process_compiled_is_loaded(captured: Captured, tmp_
         return set((private.root / "fxgraph").rglob("*"))
 
     with spawn_worker(find_python(), private.root) as compiler:
-        job = TrialJob(captured.graph.id, arms, compilers=2)
+        job = TrialJob(captured.graph.id, arms, compilers=2, untimed=True)
         assert tried(compiler, job).ok
     compiled = entries()
     assert compiled
@@ -297,6 +301,42 @@ def test_an_arm_that_another_process_compiled_is_loaded(captured: Captured, tmp_
     assert first.kernels and swapped.kernels and not swapped.failed
     assert first.gone == () and (swapped.gone or swapped.added)
     assert "is none of its" in gone.failed, "what was not compiled in is not loaded either"
+
+
+def test_a_choice_that_inductor_could_not_benchmark_is_in_no_arm(
+    captured: Captured, tmp_path: Path
+) -> None:
+    """Inductor takes another one, so the arm would show something else under its name."""
+    cache = shutil.copytree(captured.cache, tmp_path / "cache")
+    private = Layout(Layout(cache).graphs / "cache")
+    shutil.rmtree(private.root, ignore_errors=True)
+    copy_unpinned(Layout(cache), private)
+    hash = other(captured)
+    (path,) = private.autotune.iterdir()
+    text = path.read_text()
+    path.write_text(text.replace(json.dumps(captured.times[hash]), "Infinity"))
+    assert path.read_text() != text
+    with spawn_worker(find_python(), private.root) as worker:
+        arms = ((), (captured.swap(hash),))
+        result = tried(worker, TrialJob(captured.graph.id, arms, budget=0.5))
+    assert result.trial is not None, result.reason
+    assert result.trial.arms[1].failed.startswith("Inductor could not benchmark ")
+
+
+def test_a_stock_process_that_is_fresh_loads_no_compiled_graph(
+    captured: Captured, tmp_path: Path
+) -> None:
+    cache = shutil.copytree(captured.cache, tmp_path / "cache")
+    shutil.rmtree(cache / "fxgraph", ignore_errors=True)
+
+    def entries(**kind: bool) -> set[Path]:
+        with spawn_worker(find_python(), cache) as worker:
+            job = TrialJob(captured.graph.id, ((),), budget=0.2, stock=True, **kind)
+            assert tried(worker, job).ok
+        return {path for path in (cache / "fxgraph").rglob("*") if path.is_file()}
+
+    assert not entries(fresh=True)
+    assert entries()
 
 
 def test_processes_compile_anew_and_time_in_turn(captured: Captured, worker: Worker) -> None:

@@ -187,10 +187,10 @@ def answered(job: TrialJob) -> TrialResult:
 def test_the_job_says_what_is_asked(tmp_path: Path) -> None:
     layout, worker = make_layout(tmp_path), Worker(answered)
     done = GraphTrial(
-        worker, layout, "abcdef0", [(), A], budget=5, rounds=9, threads=2, error=0.01
+        worker, layout, "abcdef0", [(), A], budget=5, rounds=9, threads=2, error=0.01, fresh=True
     ).once()
     assert [one.swaps for one in done.arms] == [(), A]
-    expected = TrialJob("abcdef0", ((), A), 5, 9, 0.01, threads=2, processes=1)
+    expected = TrialJob("abcdef0", ((), A), 5, 9, 0.01, threads=2, fresh=True, processes=1)
     assert worker.jobs == [expected]
     assert (layout.graphs / "cache" / "cache" / "hash").exists()
 
@@ -238,19 +238,6 @@ def test_where_no_arm_can_be_run_nothing_is_tried(tmp_path: Path) -> None:
 
     with pytest.raises(NotTried, match=r"none of the choices can be run .*signal 11"):
         GraphTrial(Worker(answer), make_layout(tmp_path), "abcdef0", [(), A]).once()
-
-
-def test_the_mode_that_settles_it_stays(tmp_path: Path) -> None:
-    def answer(job: TrialJob) -> TrialResult:
-        if job.mode != 1:
-            return TrialResult(False, "not offered in this mode", conclusive=False, modes=3)
-        return answered(job)
-
-    worker = Worker(answer)
-    trying = GraphTrial(worker, make_layout(tmp_path), "abcdef0", [(), A])
-    trying.once()
-    trying.once()
-    assert [job.mode for job in worker.jobs] == [0, 1, 1]
 
 
 def test_a_refusal_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""Workers of a worker, and what they share about the arms of a search."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from backend.disk.layout import Layout
+from backend.model.graph import TEMPLATES, Arm, CompileOption, Swap
+from backend.wire.jobs import TrialJob, TrialResult
+from backend.worker.children import run_children
+from backend.worker.jobs.trial import ArmCache, _by_times
+
+pytestmark = pytest.mark.torch
+
+WORDS = ["-W", "ignore", "-m", "backend.worker"]
+GONE = TrialJob("0000000", ((),))
+"""It is answered at once: there is no such graph."""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, *WORDS])
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def workers() -> list[psutil.Process]:
+    """Supervisors and the workers below them."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE and WORDS[-1] in child.cmdline()
+    ]
+
+
+def test_each_job_has_its_result_or_the_reason_why_not() -> None:
+    seen = list[int]()
+    answers = run_children(
+        [GONE, TrialJob("0000000", ()), GONE], 300, lambda: seen.append(len(workers())), at_once=2
+    )
+    first, error, last = answers
+    assert isinstance(first, TrialResult) and "cannot be read" in first.reason
+    assert error == "the job's `arms` are empty"
+    assert last == first
+    assert max(seen) == 2 * 2 and not workers()
+
+
+def test_a_child_that_dies_says_so_and_the_others_go_on() -> None:
+    killed = set[int]()
+
+    def tell() -> None:
+        if not killed and (inner := [w for w in workers() if w.ppid() != os.getpid()]):
+            first = inner[0]
+            killed.add(first.pid)
+            os.kill(first.pid, signal.SIGSEGV)
+
+    answers = run_children([GONE, GONE], 300, tell)
+    texts = [answer for answer in answers if isinstance(answer, str)]
+    assert texts == ["a process of it died of SIGSEGV"]
+    assert sum(isinstance(answer, TrialResult) for answer in answers) == 1
+
+
+def test_at_the_deadline_all_are_ended() -> None:
+    answers = run_children([GONE] * 3, 0.0, lambda: None, at_once=1)
+    assert answers == ["it was ended after 0 s"] * 3
+    assert not workers()
+
+
+def test_a_child_is_ended_if_the_next_cannot_be_started() -> None:
+    cannot: Any = object()
+    with pytest.raises(AttributeError):
+        run_children([GONE, cannot], 300, lambda: None)
+    assert not workers()
+
+
+A = Swap("mm", "[]", "highest", "a")
+SIMD = CompileOption("cpp.simdlen", "1")
+
+
+def test_times_that_another_process_kept_stay(tmp_path: Path) -> None:
+    cache = ArmCache(Layout(tmp_path), "state", "cpu")
+    arm: Arm = (SIMD,)
+    cache.keep_times(arm, "first", {"x": 1.0})
+    cache.keep_times(arm, "second", {"x": 2.0})
+    cache.keep_times(arm, "first", {"x": 3.0, "y": 4.0})
+    assert cache.times((A, SIMD)) == {"first": {"x": 1.0, "y": 4.0}, "second": {"x": 2.0}}
+    assert cache.times(()) == {}
+
+
+def test_what_an_option_needs_is_benchmarked_by_one_process(tmp_path: Path) -> None:
+    cache = ArmCache(Layout(tmp_path), "state", "cpu")
+    ours: Arm = (TEMPLATES,)
+    arms: list[Arm] = [(A,), (SIMD,), (SIMD, A), ours, (TEMPLATES, A)]
+    assert _by_times(cache, (), arms) == ([(SIMD,), ours], [(A,), (SIMD, A), (TEMPLATES, A)])
+    assert _by_times(cache, ours, arms)[0] == [(A,), (SIMD,)]
