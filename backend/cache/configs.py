@@ -17,7 +17,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,7 +42,6 @@ HASH = "triton_config-"
 _SHORT = {"num_warps": "w", "num_stages": "s", "num_ctas": "c", "maxnreg": "r"}
 _USUAL = {"num_ctas": 1}
 _DECODER = json.JSONDecoder()
-_GAP = re.compile(r"[ \t\n\r]*")
 
 
 class TimedConfig(NamedTuple):
@@ -235,17 +233,13 @@ class ConfigText(CacheText):
 
     def _elements(self, at: int) -> Iterator[tuple[int, int]]:
         """Yield start and end of each value of the array at `at`, validated by `parse`."""
-        at = self._space(at + 1)
+        at = self._skip_space(at + 1)
         while self.text[at] != "]":
             _, end = _DECODER.raw_decode(self.text, at)
             yield at, end
-            at = self._space(end)
+            at = self._skip_space(end)
             if self.text[at] == ",":
-                at = self._space(at + 1)
-
-    def _space(self, at: int) -> int:
-        match = _GAP.match(self.text, at)
-        return match.end() if match else at
+                at = self._skip_space(at + 1)
 
 
 def keep_newer(path: Path, newer: bytes, older: bytes) -> bytes:

@@ -206,9 +206,7 @@ def _swap(prepared: Path, path: Path, expected: Signature) -> _Displaced | None:
             prepared.replace(path)
             return None
         there = _signature(prepared)
-        if (
-            there == expected and writer_of(prepared) is None
-        ):  # a process with it open still writes there
+        if there == expected and writer_of(prepared) is None:  # who has it open still writes there
             return None
         exchange(prepared, path)
         if _signature(prepared) == ours:

@@ -14,6 +14,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -36,7 +37,7 @@ def check_folder(root: Path, folder: Path, instead: str = OWN_CACHE) -> None:
 
     A folder that does not exist yet is accepted: we will create it in a safe one.
     """
-    for path in (root, *(root.joinpath(*part) for part in _prefixes(folder.relative_to(root)))):
+    for path in accumulate(folder.relative_to(root).parts, Path.joinpath, initial=root):
         try:
             status = path.lstat()
         except FileNotFoundError:
@@ -196,11 +197,6 @@ def not_writable(path: Path, error: OSError) -> NotWritable:
         errno.EPERM: f"not permitted; {_ELSEWHERE}",
     }.get(error.errno or 0, error.strerror or str(error))
     return NotWritable(f"cannot write {path}: {advice}")
-
-
-def _prefixes(relative: Path) -> Iterator[tuple[str, ...]]:
-    for length in range(1, len(relative.parts) + 1):
-        yield relative.parts[:length]
 
 
 def remove(path: Path) -> None:

@@ -88,7 +88,8 @@ class EventWriter:
             theirs = from_a_handler(error)
             if theirs is not None:
                 raise theirs from None
-            self._stop(str(error))
+            self.error = str(error)
+            self._close_descriptor()
             return False
         return True
 
@@ -118,10 +119,6 @@ class EventWriter:
             raise safe.not_writable(self.path, error) from error
         if written != len(line):  # the part that fit on a full disk
             raise OSError(f"cannot write {self.path}: the disk is full")
-
-    def _stop(self, why: str) -> None:
-        self.error = why
-        self._close_descriptor()
 
     def _close_descriptor(self) -> None:
         if self._descriptor >= 0:
