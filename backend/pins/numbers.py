@@ -141,10 +141,7 @@ def is_time(text: str) -> bool:
 
 def edited(text: CacheText, changes: Iterable[Changes]) -> bytes:
     """Return the content of the file with all `changes`."""
-    merged: Changes = {}
-    for some in changes:
-        merged.update(some)
-    return text.replace(merged)
+    return text.replace({token: new for some in changes for token, new in some.items()})
 
 
 def _same(first: str, second: str) -> bool:

@@ -119,9 +119,8 @@ class GraphSweeper:
         since = 0
         for entry, verdict in zip(entries, self._index.verdicts(entries, wanted), strict=True):
             since += verdict != "absent" and entry.appeared > proved
-            unsure = verdict == "unknown" and not is_kernel(
-                record.op
-            )  # compiled with its file present
+            # A graph of such a kernel was compiled with its file present.
+            unsure = verdict == "unknown" and not is_kernel(record.op)
             if verdict == "unclear" or (unsure and entry.mtime >= record.applied):
                 why = _UNREADABLE if not graphs.is_readable(entry) else _MAY
                 doubtful.setdefault(why, []).append(entry.relative)
@@ -232,7 +231,7 @@ def _place(entry: GraphEntry) -> PurePosixPath:
 def winner(times: Mapping[str, float], choices: Iterable[str]) -> str | None:
     """Return the choice among `choices` that wins by the measured times."""
     real = {name: times[name] for name in choices if math.isfinite(times[name])}
-    return min(real, key=lambda name: real[name]) if real else None
+    return min(real, key=real.__getitem__, default=None)
 
 
 GRAPHS_APPEARED = "compiled graphs with another choice had appeared"

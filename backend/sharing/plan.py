@@ -51,10 +51,11 @@ class MachineDifference:
 
 @dataclass(frozen=True, slots=True)
 class MachineRule:
-    """The consequence of a difference in one field. `alike` compares two known values, as text."""
+    """The consequence of a difference in one field: in the `part` of its text that matters. Of two
+    rules for a field the first counts."""
 
     field: str
-    alike: Callable[[str, str], bool]
+    part: Callable[[str], str]
     refuses: bool
     why: str
 
@@ -70,35 +71,19 @@ def minor(version: str) -> str:
     return f"{release[1]}.{release[2]}" if release else version
 
 
-def _same(there: str, here: str) -> bool:
-    return there == here
-
-
-def _same_target(there: str, here: str) -> bool:
-    return target(there) == target(here)
-
-
-def _same_features(there: str, here: str) -> bool:
-    return there == here or target(there) != target(here)
-
-
-def _same_minor(there: str, here: str) -> bool:
-    return minor(there) == minor(here)
-
-
 _TIMES = "the times were measured on another device: measure again before you rely on them"
 _HASHES = "a choice's hash changes with the generated source, so the pin may never apply here"
 _COMPILER = "another compiler makes other machine code of the same choice: measure again"
 
 RULES = (
-    MachineRule("arch", _same_target, True, "kernels of one arch say nothing about another"),
-    MachineRule("arch", _same_features, False, "another setting of the same arch: measure again"),
-    MachineRule("device", _same, False, _TIMES),
-    MachineRule("compute_units", _same, False, f"{_TIMES}; a Triton choice may have another hash"),
-    MachineRule("torch", _same_minor, False, _HASHES),
-    MachineRule("triton", _same, False, _COMPILER),
-    MachineRule("hip", _same_minor, False, _COMPILER),
-    MachineRule("cuda", _same_minor, False, _COMPILER),
+    MachineRule("arch", target, True, "kernels of one arch say nothing about another"),
+    MachineRule("arch", str, False, "another setting of the same arch: measure again"),
+    MachineRule("device", str, False, _TIMES),
+    MachineRule("compute_units", str, False, f"{_TIMES}; a Triton choice may have another hash"),
+    MachineRule("torch", minor, False, _HASHES),
+    MachineRule("triton", str, False, _COMPILER),
+    MachineRule("hip", minor, False, _COMPILER),
+    MachineRule("cuda", minor, False, _COMPILER),
 )
 
 _UNKNOWN = "it cannot be checked"
@@ -116,16 +101,13 @@ def differences(there: Machine, here: Machine) -> list[MachineDifference]:
         return [MachineDifference("runtime", *runtimes, refuses=True, why=why)]
     for rule in RULES:
         theirs, ours = _fact(there, rule.field), _fact(here, rule.field)
-        if theirs is None and ours is None:
-            continue
         if theirs is None or ours is None:
-            by_field.setdefault(
-                rule.field, MachineDifference(rule.field, theirs, ours, False, _UNKNOWN)
-            )
-        elif not rule.alike(theirs, ours):
-            by_field[rule.field] = MachineDifference(
-                rule.field, theirs, ours, rule.refuses, rule.why
-            )
+            same, refuses, why = theirs is ours, False, _UNKNOWN
+        else:
+            same, refuses, why = rule.part(theirs) == rule.part(ours), rule.refuses, rule.why
+        if not same:
+            difference = MachineDifference(rule.field, theirs, ours, refuses, why)
+            by_field.setdefault(rule.field, difference)
     if not by_field and there.system_hash != here.system_hash:
         why = "a part without a version number differs; the pin may never apply here"
         by_field[""] = MachineDifference(

@@ -46,10 +46,8 @@ class PinLookup:
 
     def find_kernel(self, kernel: InductorKernel) -> Pin | None:
         """Return the pin of a Triton kernel that Inductor launches; its key names the device."""
-        for pin in self.of_kernels():
-            if (pin.op, pin.inputs) == (kernel.op, kernel.inputs):
-                return pin
-        return None
+        key = kernel.op, kernel.inputs
+        return next((pin for pin in self.of_kernels() if (pin.op, pin.inputs) == key), None)
 
     def of_kernels(self) -> list[Pin]:
         """Return all pins of Triton kernels that Inductor launches."""
