@@ -126,18 +126,14 @@ _LONG = {"fp": "float", "bf": "bfloat", "i": "int", "u": "uint"}
 class InductorKernel:
     """A kernel as Inductor launches it: `name` has its number in the graph, `op` is in OPS.
 
-    `size_hints` are the elements of each loop, rounded up to powers of two; `numels` are the exact
-    numbers if the text has them, else the hints. `signature` has Triton's types of the arguments,
-    without constants. `device` is `hip:gfx942:304`: kind, arch, compute units. `inputs` is our key.
+    `signature` has Triton's types of the arguments, without constants. `device` is
+    `hip:gfx942:304`: kind, arch, compute units. `inputs` is our key.
     """
 
     name: str
     op: str
-    size_hints: tuple[tuple[str, int], ...]
-    numels: tuple[int, ...]
     signature: tuple[str, ...]
     device: str
-    digest: str
     inputs: str
 
     @property
@@ -189,7 +185,8 @@ def kernel_of_parts(
     device: Mapping[str, object],
 ) -> InductorKernel:
     """Build a kernel from its parts: `heuristic` is the decorator's name, `function` the text from
-    `def` on; `device` has `type`, `cc` and `multi_processor_count`."""
+    `def` on; `size_hints` are the elements of each loop, rounded up to powers of two, which its
+    text may have exactly; `device` has `type`, `cc` and `multi_processor_count`."""
     body = _function(function)
     types = tuple(kind for kind in signature if kind != "constexpr")
     place = ":".join(str(device.get(k, "")) for k in ("type", "cc", "multi_processor_count"))
@@ -200,11 +197,8 @@ def kernel_of_parts(
     return InductorKernel(
         name=name,
         op=_HEURISTICS.get(heuristic, heuristic),
-        size_hints=hints,
-        numels=numels,
         signature=types,
         device=place,
-        digest=digest,
         inputs=inputs_of(_NUMBER.sub("", name), [*numels, *dtypes], digest),
     )
 

@@ -87,17 +87,6 @@ class PinStore:
         """Return the history of pins, oldest first."""
         return tuple(read_pin_file(self.layout.pins).history)
 
-    def measured(self, key: TuningKey, system_hash: str | None = None) -> dict[str, float] | None:
-        """Return the measured milliseconds of a pinned tuning by choice hash, never the raised
-        numbers; `inf` is a choice that failed. None if it is not pinned."""
-        for record in read_pin_file(self.layout.pins).pins:
-            same = (record.op, record.inputs) == (key.op, key.inputs)
-            if same and system_hash in (None, record.system_hash):
-                with contextlib.suppress(CacheUnreadable):
-                    record = self._with_numbers(record)
-                return record.timings.get(key.precision, {})
-        return None
-
     def plan(
         self,
         system_hash: str | None,

@@ -332,7 +332,6 @@ class WonClaim:
 class WaitTimedOut:
     """No decision in time: the awaited rank, and the seconds."""
 
-    problem: str
     by: Rank
     waited: float
 
@@ -388,7 +387,7 @@ class RankAgreement:
             if holder is not None:
                 if waited >= self._patience(holder):
                     self._in_vain.add(holder.process)
-                    return WaitTimedOut(problem, holder, waited)
+                    return WaitTimedOut(holder, waited)
             elif number or waited >= grace:
                 name = _claim_name(problem, number)
                 if self.board.put(name, to_note(Claim(self.me))):

@@ -221,7 +221,6 @@ class Scores:
     """The scores of a `call` with the numbers `tensors`; everything in the type `wide`."""
 
     def __init__(self, call: AttentionCall, tensors: Sequence[Tensor], wide: torch.dtype) -> None:
-        self._call = call
         self._wide = wide
         reads = [[self._read(tensors, value) for value in given] for given in call.arguments[-2:]]
         self._score_reads, self._mask_reads = reads

@@ -147,7 +147,6 @@ class TuneTask:
     """Other keys that Inductor tuned."""
     key: TuningKey | None = None
     other_mode: bool = False
-    offered: int = 0
     pin: PinState | None = None
     written: Mapping[str, float] = field(default_factory=dict)
     """The stored times, by choice hash."""
@@ -230,7 +229,6 @@ class RetuneSelector(Selector):
         if task.same_mode and _in_another_mode(choices, self._cached_times(key), task.kept_as):
             task.other_mode = True
             return untuned(self, name, choices, input_nodes, layout)
-        task.offered = len(choices)
         self._choices = tuple(choices)
         task.budget.start()
         return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)

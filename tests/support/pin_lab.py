@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from pathlib import Path
 
 from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable
 from backend.model.problem import TuningKey
+from backend.pins.file import read_pin_file
+from backend.pins.holders import PinHolders
+from backend.pins.numbers import learn
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine
 
@@ -62,3 +67,17 @@ GPU = Machine(
     system_hash="cafe",
     host="gpu7",
 )
+
+
+def measured(
+    store: PinStore, key: TuningKey, system_hash: str | None = None
+) -> dict[str, float] | None:
+    """The measured milliseconds of a pinned tuning by choice hash, never the raised numbers."""
+    holders = PinHolders(store.layout)
+    for record in read_pin_file(store.layout.pins).pins:
+        same = (record.op, record.inputs) == (key.op, key.inputs)
+        if same and system_hash in (None, record.system_hash):
+            with contextlib.suppress(CacheUnreadable):
+                record = learn(record, holders.of(record.op).numbers(record) or {})
+            return record.timings.get(key.precision, {})
+    return None

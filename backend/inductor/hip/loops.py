@@ -164,7 +164,6 @@ class Gathered:
 class _Periodic:
     """`times` the index of a whole dimension, divided, modulo a number."""
 
-    dim: int
     times: sympy.Expr
     divisor: int
     modulus: int
@@ -224,7 +223,7 @@ class Digits:
             _, divisor, modulus = rest.args
             if dim in periodic or not (divisor * modulus).is_Integer or (dim != K and divisor != 1):
                 raise ExpressionError(f"{index}: a tensor that repeats itself")
-            periodic[dim] = _Periodic(dim, times, int(divisor), int(modulus))
+            periodic[dim] = _Periodic(times, int(divisor), int(modulus))
         return plain, periodic
 
     def whole(self, index: sympy.Expr) -> int | None:

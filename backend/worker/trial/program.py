@@ -73,11 +73,10 @@ class TensorInput:
 
 @dataclass(frozen=True, slots=True)
 class SizeInput:
-    """A size passed as a number: `value` of the symbols, originally `hint`."""
+    """A size passed as a number: `value` of the symbols."""
 
     name: str
     value: Expression
-    hint: int
 
 
 Input = TensorInput | SizeInput
@@ -142,11 +141,11 @@ class Inputs:
     def _size(
         self, name: str, given: ast.expr, options: dict[str, ast.expr], call: ast.Call
     ) -> SizeInput:
-        hint = whole_number(given)
+        whole_number(given)  # its value at the capture, which may differ now
         text = options.pop("expr", None)
         no_more(options, call)
         if text is None:
-            return SizeInput(name, self._number(given), hint)
+            return SizeInput(name, self._number(given))
         if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
             raise TextRefused("an expression is text", call.lineno)
         try:
@@ -156,7 +155,7 @@ class Inputs:
         for node in ast.walk(value):
             if isinstance(node, ast.expr):
                 node.lineno = call.lineno
-        return SizeInput(name, self._number(value), hint)
+        return SizeInput(name, self._number(value))
 
     def _tensor(
         self, name: str, arguments: list[ast.expr], options: dict[str, ast.expr], call: ast.Call

@@ -28,6 +28,7 @@ from backend.pins.store import PinStore
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.documents import document
 from tests.support.hooked import by_tuning, sessions
+from tests.support.pin_lab import measured
 from tests.support.terminal_lab import raised_numbers
 from tests.support.torch_models import child_env, compiled
 
@@ -171,8 +172,8 @@ def test_a_pin_survives_and_learns_the_new_times(tuned: Tuned, worker: Worker) -
     assert new != {name: times[name] for name in new}
     (status,) = pins.status()
     assert status.state == "active" and status.pin.drifts == 0
-    measured = pins.measured(key)
-    assert measured is not None and {name: measured[name] for name in new} == new
+    learned = measured(pins, key)
+    assert learned is not None and {name: learned[name] for name in new} == new
     _, held = entry(tuned.cache)
     assert held[slow] == new[slow]
     (path,) = cache_paths(Layout(tuned.cache))

@@ -91,7 +91,7 @@ def test_a_kernel_that_inductor_launches_is_pinned_by_its_key(
     def pin(op: str, inputs: str) -> Pin:
         return Pin(op, inputs, "", "triton_config-1", "c", "all.best_config", {})
 
-    kernel = InductorKernel("triton_poi_0", "pointwise", (), (), (), "", "", "gelu[1]:AAAA")
+    kernel = InductorKernel("triton_poi_0", "pointwise", (), "", "gelu[1]:AAAA")
     pins = [pin("mm", kernel.inputs), pin("pointwise", "gelu[2]:AAAA"), pin("reduction", "x")]
     monkeypatch.setattr(PinStore, "pins", lambda self: pins)
     lookup = PinLookup()

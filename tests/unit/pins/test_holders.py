@@ -17,7 +17,17 @@ from backend.model.problem import TuningKey
 from backend.pins.file import read_pin_file
 from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
-from tests.support.pin_lab import KEY, TIMES, cache_file, make_layout, read, states, times, write
+from tests.support.pin_lab import (
+    KEY,
+    TIMES,
+    cache_file,
+    make_layout,
+    measured,
+    read,
+    states,
+    times,
+    write,
+)
 
 OTHER = TuningKey("mm", "[('cpu', 'torch.float32', 9, 8, 8, 1, 0)]", "highest")
 
@@ -61,7 +71,7 @@ def test_a_retuned_pin_drifts_is_held_again_and_gives_the_new_times_back(layout:
     cache["bmm"] = {"[]": {"highest": {"bmm": 1.0}}}
     write(layout, cache)
     assert states(store) == ["drifted"]
-    assert store.measured(KEY) == {"mm-c1": 7.0, "Cpp-c2": 8.0, "Cpp-c4": 9.0, "Cpp-c3": math.inf}
+    assert measured(store, KEY) == {"mm-c1": 7.0, "Cpp-c2": 8.0, "Cpp-c4": 9.0, "Cpp-c3": math.inf}
     (status,) = store.reconcile()
     assert status.state == "active" and status.pin.drifts == 1 and status.detail
     assert times(layout) == {"mm-c1": high(7.0), "Cpp-c2": 8.0, "Cpp-c4": high(9.0)}

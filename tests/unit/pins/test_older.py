@@ -18,6 +18,7 @@ from backend.model.problem import TuningKey
 from backend.pins.file import read_pin_file
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
+from tests.support.pin_lab import measured
 from tests.support.places import ROOT
 from tests.support.terminal_lab import raised_numbers
 
@@ -76,7 +77,7 @@ def test_unpin_gives_the_very_bytes_back(layout: Layout, migrated: bool) -> None
 
 def test_pinning_another_choice_migrates_too(layout: Layout) -> None:
     store, key = PinStore(layout), key_of(layout)
-    assert store.measured(key) == numbers(BEFORE)
+    assert measured(store, key) == numbers(BEFORE)
     store.pin(None, key, "CppMicroGemmFP32Vec-c4")
     high = {name: ms * 2**40 for name, ms in numbers(BEFORE).items()}
     assert numbers(cache_file(layout).read_bytes()) == {**high, "CppMicroGemmFP32Vec-c4": 0.1}

@@ -25,6 +25,7 @@ from tests.support.pin_lab import (
     TIMES,
     cache_file,
     make_layout,
+    measured,
     nothing_left_behind,
     read,
     states,
@@ -58,13 +59,13 @@ def test_pin_and_unpin_give_the_file_back(layout: Layout) -> None:
     (pin,) = PinStore(layout).pins()
     assert (pin.key, pin.hash, pin.label, pin.who) == (KEY, "Cpp-c2", "cpp_0", "ann@box")
     assert pin.timings["highest"] == TIMES and pin.device == "cpu"
-    assert store.measured(KEY) == TIMES
-    assert store.measured(OTHER) is None
+    assert measured(store, KEY) == TIMES
+    assert measured(store, OTHER) is None
 
     assert store.unpin(KEY).numbers == 2
     assert cache_file(layout).read_bytes() == before
     assert cache_file(layout).stat().st_mode & 0o777 == 0o640
-    assert store.pins() == () and store.measured(KEY) is None
+    assert store.pins() == () and measured(store, KEY) is None
     assert [entry.what for entry in store.history()] == ["pin", "unpin"]
     nothing_left_behind(layout)
 
@@ -210,12 +211,12 @@ def test_measured_times_are_those_of_the_named_file(layout: Layout) -> None:
     store = PinStore(layout)
     store.pin("hash", KEY, "Cpp-c2")
     store.pin("second", KEY, "Cpp-c2")
-    assert store.measured(KEY) == store.measured(KEY, "hash") == TIMES
-    assert store.measured(KEY, "second") == {**TIMES, "mm-c1": 1.25}
-    assert store.measured(KEY, "third") is None
-    assert store.measured(replace(KEY, precision="none")) == {}
+    assert measured(store, KEY) == measured(store, KEY, "hash") == TIMES
+    assert measured(store, KEY, "second") == {**TIMES, "mm-c1": 1.25}
+    assert measured(store, KEY, "third") is None
+    assert measured(store, replace(KEY, precision="none")) == {}
     second.write_bytes(b"{torn")
-    assert store.measured(KEY, "second") == {**TIMES, "mm-c1": 1.25}, "as the pin has them"
+    assert measured(store, KEY, "second") == {**TIMES, "mm-c1": 1.25}, "as the pin has them"
     assert store.unpin(KEY, "hash").pin.system_hash == "hash"
     assert [pin.system_hash for pin in store.pins()] == ["second"]
 

@@ -14,6 +14,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
+from tests.support.pin_lab import measured
 
 SYSTEM = "4" * 64
 KEY = TuningKey("mm", "[('cpu', 'torch.float32', 4, 4, 4, 1, 0)]", "highest")
@@ -51,7 +52,7 @@ def test_the_pin_holds_and_unpinning_gives_the_new_times(tmp_path: Path) -> None
     pins.pin(SYSTEM, KEY, "slow-b")
     assert retune(layout, cache, {"fast-a": 0.11, "slow-b": 0.21, "bad-c": 0.3}) == "active"
     assert times(layout) == {"fast-a": high(0.11), "slow-b": 0.21, "bad-c": high(0.3)}
-    assert pins.measured(KEY) == {"fast-a": 0.11, "slow-b": 0.21, "bad-c": 0.3}
+    assert measured(pins, KEY) == {"fast-a": 0.11, "slow-b": 0.21, "bad-c": 0.3}
     assert [pin.drifts for pin in pins.pins()] == [0]
     pins.unpin(KEY)
     assert times(layout) == {"fast-a": 0.11, "slow-b": 0.21, "bad-c": 0.3}
