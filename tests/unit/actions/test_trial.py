@@ -292,6 +292,28 @@ def test_an_arm_that_failed_once_has_failed() -> None:
     assert [one.failed for one in done.arms] == ["", "", "it crashed"]
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_outputs_that_differed_in_one_process_differ(at: int) -> None:
+    """Also in a process in which others took the CPU all the time, so that it has no times."""
+    fast = arm(A, 0.9, error=0.0, allowed=1e-3)
+    wrong = replace(fast, error=0.5)
+    for odd in (wrong, replace(wrong, ratio_low=0.0, ratio_high=inf)):
+        arms = [odd if number == at else fast for number in range(3)]
+        done = combined([trial(each) for each in arms])
+        assert done.arms[1].error == 0.5
+        assert best_arm(done) is None and pin_command(done, TUNING, "abc1234") == ""
+    unknown = [replace(fast, error=None if number == at else 0.0) for number in range(3)]
+    assert combined([trial(each) for each in unknown]).arms[1].error is None
+    assert combined([trial(fast)] * 3).arms[1].error == 0.0
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_code_that_differed_in_one_process_is_not_the_same(at: int) -> None:
+    arms = [arm(A, 1.0, "tied", same=number != at) for number in range(3)]
+    assert not combined([trial(each) for each in arms]).arms[1].same
+    assert combined([trial(arm(A, 1.0, "tied", same=True))] * 3).arms[1].same
+
+
 def test_two_processes_are_too_few() -> None:
     assert combined([trial(arm(A)), trial(arm(A))]).arms[1].verdict == "unclear"
 
