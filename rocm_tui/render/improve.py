@@ -13,7 +13,15 @@ from rocm_tui.harmless import plain
 from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.graphs import compile_call
 from rocm_tui.render.table import Field
-from rocm_tui.search.steps import ERROR, LOOKS, Gain, SearchStatus, finished, search_status
+from rocm_tui.search.steps import (
+    ERROR,
+    LOOKS,
+    Gain,
+    SearchStatus,
+    confirmed_by,
+    finished,
+    search_status,
+)
 from rocm_tui.search.types import (
     Alone,
     Candidate,
@@ -68,7 +76,7 @@ def step_text(search: Search, step: Step | None) -> str:
         return f"{_place(search, step.subject)}{again}: {count} in the graph"
     if step.kind == "prune":
         return f"which of the {len(step.arms) - 1} kept are needed?"
-    done = sum(t.kind == "confirm" and t.turn == step.turn for t in search.tries)
+    done = confirmed_by(search, step.turn)
     total = next((look for look in LOOKS if look > done), done + 1)
     return f"confirming in new processes, {done + 1} of {total}"
 

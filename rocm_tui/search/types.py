@@ -14,6 +14,7 @@ from backend.model.choice import Verdict
 from backend.model.graph import Arm, CompileOption, Swap, Trial, TrialArm
 from backend.model.problem import TuningKey
 from backend.pins.state import PinStatus
+from rocm_tui.session.refusals import WRONG
 
 VERSION = 1
 
@@ -204,6 +205,12 @@ def results(attempt: Try) -> list[tuple[Arm, TrialArm]]:
 def agrees(arm: TrialArm) -> bool:
     """Whether its outputs are the baseline's, within what rounding explains."""
     return arm.error is not None and arm.error <= (arm.allowed or 0.0)
+
+
+def differs(arm: TrialArm) -> bool:
+    """Whether its outputs were compared with the baseline's, and rounding does not explain the
+    difference."""
+    return arm.failed.startswith(WRONG) or (arm.error is not None and not agrees(arm))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

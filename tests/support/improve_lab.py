@@ -63,6 +63,7 @@ class Workers:
     noise: float = 0.001
     torch: str = "2.13.0"
     slower: float = 1.05
+    failing: dict[str, str] = field(default_factory=dict)
     before: Callable[[WorkerJob[Any]], None] = lambda job: None
     jobs: list[WorkerJob[Any]] = field(default_factory=list)
 
@@ -72,7 +73,8 @@ class Workers:
         if isinstance(job, MeasureJob):
             return MeasureResult(True, measurement=self._measured(job))
         assert isinstance(job, TrialJob)
-        bench = Bench(self.effect, f"{self.seed} {len(self.jobs)}", self.noise)
+        seed = f"{self.seed} {len(self.jobs)}"
+        bench = Bench(self.effect, seed, self.noise, failing=self.failing)
         try:
             made = bench.trial(TrialStep("screen", 1, 0, job.arms, job.error, job.budget))
         except RuntimeError as error:

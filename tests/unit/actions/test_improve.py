@@ -314,6 +314,23 @@ def test_a_failing_choice_does_not_end_the_search(layout: Layout) -> None:
     assert any("SIGSEGV" in line for line in summary(search))
 
 
+def test_outputs_are_said_to_differ_only_where_they_did(layout: Layout) -> None:
+    def of_the_worker(reason: str) -> Search:
+        workers = Workers(gains({8: FIVE_PERCENT}))
+        failing = {"mm-1": reason}
+        workers.before = lambda job: workers.failing.update(
+            failing if len(workers.jobs) > 5 else {}
+        )
+        search = improve(layout, workers, restart=True)
+        assert result_of(search) is None
+        return search
+
+    text = "; ".join(summary(of_the_worker("out of memory")))
+    assert "differed" not in text and "new processes have not confirmed it yet" in text
+    wrong = "wrong result: output 0 has another shape or type"
+    assert "in new processes its outputs differed" in "; ".join(summary(of_the_worker(wrong)))
+
+
 def test_the_pins_carry_the_figure(layout: Layout) -> None:
     search = improve(layout, Workers(gains({8: FIVE_PERCENT, 16: FIVE_PERCENT})))
     gain = result_of(search)
