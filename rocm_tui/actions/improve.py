@@ -62,7 +62,14 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import R, RunJob
 from rocm_tui.search.candidates import is_known, to_measure, with_candidates, with_single_times
-from rocm_tui.search.steps import Gain, finished, last_said, next_step, search_status
+from rocm_tui.search.steps import (
+    Gain,
+    finished,
+    last_said,
+    next_step,
+    resumed,
+    search_status,
+)
 from rocm_tui.search.types import (
     VERSION,
     Candidate,
@@ -197,7 +204,7 @@ class GraphSearch:
         elif _options_of(old) != _options_of(fresh):
             self._anew = "the last search tried other options: begun anew"
         else:
-            return old
+            return resumed(old)
         return fresh
 
     def _measured(self, search: Search, step: MeasureStep) -> Search:

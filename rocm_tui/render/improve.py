@@ -16,6 +16,7 @@ from rocm_tui.render.table import Field
 from rocm_tui.search.steps import (
     ERROR,
     LOOKS,
+    MOST_FAILURES,
     Gain,
     SearchStatus,
     confirmed_by,
@@ -242,6 +243,8 @@ def no_gain_text(search: Search, budget: float) -> str:
 
     Only a finished search has shown that there is nothing to find.
     """
+    if stopped := search_status(search).stopped:
+        return plain(_stopped_text(stopped))
     if finished(search):
         screened = (attempt for attempt in search.tries if attempt.kind == "screen")
         said = [result for attempt in screened for _, result in results(attempt)]
@@ -264,9 +267,13 @@ def summary(search: Search) -> list[str]:
     lines += [f"{subject_title(subject)} was not tried: {subject.unfit}" for subject in unfit]
     lines += _wrong(search)
     lines += _unsure(now)
-    if now.stopped:
-        lines.append(f"stopped, as trial after trial failed: {now.stopped}")
+    if now.stopped and now.sure is not None:  # else `no_gain_text` says it
+        lines.append(_stopped_text(now.stopped))
     return [plain(line) for line in lines]
+
+
+def _stopped_text(why: str) -> str:
+    return f"the search stopped, because {MOST_FAILURES} trials in a row failed: {why}"
 
 
 def _tried(search: Search) -> str:

@@ -79,7 +79,7 @@ def confirming_error(turn: int) -> float:
 
 
 MOST_FAILURES = 3
-"""Tries in a row that may fail before the search stops."""
+"""Tries in a row that may fail before a run stops; another run makes them again, see `resumed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,8 +320,17 @@ def _reserve(search: Search, now: SearchStatus, budget: float) -> float:
 
 
 def finished(search: Search) -> bool:
-    """Whether nothing is left to do, whatever time there is."""
-    return next_step(search, 1e9, 1e9) is None
+    """Whether nothing is left to do, whatever time there is. A search that stopped is not."""
+    return not search_status(search).stopped and next_step(search, 1e9, 1e9) is None
+
+
+def resumed(search: Search) -> Search:
+    """Return the search as another run goes on with it: the failed tries at the end of one that is
+    not finished are left out, so that they are made again."""
+    tries = list(search.tries)
+    while not finished(search) and tries and failure(tries[-1]):
+        tries.pop()
+    return replace(search, tries=tuple(tries))
 
 
 def _confirming(search: Search, now: SearchStatus) -> bool:

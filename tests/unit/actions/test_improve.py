@@ -39,7 +39,8 @@ from rocm_tui.config.settings import Config
 from rocm_tui.errors import NoSuchGraph, RocmTuiError
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.json_output import builtins_of
-from rocm_tui.render.improve import SearchJson, news_text, note_of, summary
+from rocm_tui.render.improve import SearchJson, news_text, no_gain_text, note_of, summary
+from rocm_tui.search.steps import finished
 from rocm_tui.search.types import Search
 from rocm_tui.session.graph_rows import GraphTuning
 from tests.support.graph_log import inputs, measurement, use, writer_of
@@ -312,6 +313,49 @@ def test_a_failing_choice_does_not_end_the_search(layout: Layout) -> None:
     search = improve(layout, Workers(gains({16: FIVE_PERCENT}), before=broken))
     assert [one.subject.inputs for one in proposals(search)] == [inputs(16)]
     assert any("SIGSEGV" in line for line in summary(search))
+
+
+def test_a_search_that_stopped_says_why_and_its_next_run_tries_again(layout: Layout) -> None:
+    """Each tuning has one choice here, so that nothing else is left to try."""
+
+    def full(job: WorkerJob[Any]) -> None:
+        if isinstance(job, TrialJob):
+            raise JobError("the GPU is full")
+
+    search = improve(layout, Workers(before=full))
+    assert [bool(attempt.failed) for attempt in search.tries] == [True] * 3
+    assert not finished(search)
+    text = no_gain_text(search, 600.0)
+    assert text == "the search stopped, because 3 trials in a row failed: the GPU is full"
+    assert not any("stopped" in line for line in summary(search))
+    search = improve(layout, Workers(gains({8: FIVE_PERCENT})))
+    assert result_of(search) is not None and finished(search)
+    assert not any(attempt.failed for attempt in search.tries)
+
+
+def test_failures_of_an_earlier_run_do_not_stop_the_next_one(layout: Layout) -> None:
+    def cut(job: WorkerJob[Any]) -> None:
+        if len(workers.trials) == 2:
+            raise KeyboardInterrupt
+        if isinstance(job, TrialJob):
+            workers.jobs.append(job)
+            raise JobError("the GPU is full")
+
+    workers = Workers(before=cut)
+    with pytest.raises(KeyboardInterrupt):
+        improve(layout, workers)
+    left = read_search(layout, GRAPH)
+    assert left is not None and len(left.tries) == 2
+
+    def once(job: WorkerJob[Any]) -> None:
+        if isinstance(job, TrialJob) and not fuller.trials:
+            fuller.jobs.append(job)
+            raise JobError("the GPU is full")
+
+    fuller = Workers(gains({16: FIVE_PERCENT}), before=once)
+    search = improve(layout, fuller)
+    assert [bool(attempt.failed) for attempt in search.tries[:2]] == [True, False]
+    assert result_of(search) is not None
 
 
 def test_outputs_are_said_to_differ_only_where_they_did(layout: Layout) -> None:
