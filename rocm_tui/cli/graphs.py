@@ -391,7 +391,7 @@ def _print_options(arm: Arm) -> None:
 @click.option(
     "--within",
     type=float,
-    default=10.0,
+    default=None,
     metavar="PCT",
     help="Try choices at most PCT per cent slower, and the fastest of each kind (default: 10).",
 )
@@ -403,7 +403,7 @@ def _print_options(arm: Arm) -> None:
 def improve_command(
     graph: str | None,
     budget: float | None,
-    within: float,
+    within: float | None,
     options: bool,
     templates: bool,
     restart: bool,
@@ -417,13 +417,14 @@ def improve_command(
     """Try choices in a captured graph, and propose pins that make the whole graph faster.
 
     GRAPH is a graph's id or its first digits (default: the graph with most of the program's time).
-    The result is confirmed in new processes. An interrupted search is continued. Exit code 0 if
-    something faster was found; nothing is pinned without a yes.
+    The result is confirmed in new processes. An interrupted search is continued, without --within,
+    --options and --templates with its own. Exit code 0 if something faster was found; nothing is
+    pinned without a yes.
 
     Example: rocm-tui improve --budget 300
     """
     limit = seconds_given(budget, "--budget")
-    margin = check_percent(within, "--within")
+    margin = None if within is None else check_percent(within, "--within")
     layout = common.layout_at(cache_dir)
     model = load_model(layout, also=sources)
     picked = pick_graph(graph_rows(model, layout), graph)

@@ -327,8 +327,10 @@ def finished(search: Search) -> bool:
 def resumed(search: Search) -> Search:
     """Return the search as another run goes on with it: the failed tries at the end of one that is
     not finished are left out, so that they are made again."""
+    if finished(search):
+        return search
     tries = list(search.tries)
-    while not finished(search) and tries and failure(tries[-1]):
+    while tries and failure(tries[-1]):
         tries.pop()
     return replace(search, tries=tuple(tries))
 

@@ -43,8 +43,10 @@ from rocm_tui.render.improve import SearchJson, news_text, no_gain_text, note_of
 from rocm_tui.search.steps import finished
 from rocm_tui.search.types import Search
 from rocm_tui.session.graph_rows import GraphTuning
+from rocm_tui.session.stats import NEAR
 from tests.support.graph_log import inputs, measurement, use, writer_of
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
+from tests.support.search_lab import additive
 
 
 @pytest.fixture
@@ -192,6 +194,65 @@ def test_another_bound_begins_anew(layout: Layout) -> None:
     news: list[SearchProgress] = []
     improve(layout, Workers(), tell=news.append, within=0.2)
     assert "--within" in news[0].anew
+
+
+OPTION = "epilogue_fusion=False"
+
+
+def with_options(layout: Layout, **more: Any) -> Search:
+    """A search in which an option was confirmed."""
+    search = improve(layout, Workers(additive({OPTION: FIVE_PERCENT})), options=True, **more)
+    gain = result_of(search)
+    assert gain is not None and [change.identity for change in gain.arm] == [OPTION]
+    return search
+
+
+def test_what_nobody_asks_for_goes_on_as_it_was(layout: Layout) -> None:
+    first = with_options(layout, templates=True, within=0.2)
+    again = Workers()
+    assert improve(layout, again) == first == improve(layout, again, within=0.2)
+    assert improve(layout, again, options=True, templates=True) == first
+    assert again.jobs == []
+    plain = improve(layout, again, restart=True)
+    assert plain.within == NEAR and not any(subject.options for subject in plain.subjects)
+
+
+def test_a_search_of_options_alone_goes_on_without_asking_for_them(layout: Layout) -> None:
+    row = replace(graph_of(layout), tunings={})
+    first = GraphSearch(Workers(), layout, row, options=True).go()
+    assert GraphSearch(Workers(), layout, row).go() == first
+
+
+def test_options_that_are_asked_for_begin_anew_where_nothing_was_confirmed(layout: Layout) -> None:
+    improve(layout, Workers())
+    news: list[SearchProgress] = []
+    with_options(layout, tell=news.append)
+    assert news[0].anew == "the last search tried other options: begun anew"
+
+
+@pytest.mark.parametrize("asked", [{"within": 0.3}, {"templates": True}])
+def test_a_confirmed_gain_is_discarded_by_restart_alone(
+    layout: Layout, asked: dict[str, Any]
+) -> None:
+    first = with_options(layout)
+    workers = Workers()
+    with pytest.raises(NotTried, match=f"`rocm-tui improve {GRAPH} --restart` discards it"):
+        improve(layout, workers, **asked)
+    assert workers.jobs == [] and read_search(layout, GRAPH) == first
+    assert improve(layout, workers, restart=True, **asked).started > first.started
+
+
+def test_a_confirmed_gain_of_another_torch_or_text_stays_too(layout: Layout) -> None:
+    first = with_options(layout)
+    screened, *others = first.tries
+    write_search(layout, replace(first, tries=(*others, screened)))  # so something is left to do
+    before = search_path(layout, GRAPH).read_bytes()
+    with pytest.raises(NotTried, match="by another torch or device; that search confirmed a gain"):
+        improve(layout, Workers(torch="2.14.0"))
+    (layout.graphs / f"{GRAPH}.py").write_text("# another\n")
+    with pytest.raises(NotTried, match="the graph's text is another one"):
+        improve(layout, Workers())
+    assert search_path(layout, GRAPH).read_bytes() == before
 
 
 def test_a_cancelled_search_says_nothing_of_what_it_was_at(layout: Layout) -> None:
