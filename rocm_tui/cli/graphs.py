@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -546,11 +547,9 @@ def _offer(
         say.err(f"To prove it in stock processes: rocm-tui prove {search.graph}")
     elif not json:
         say.out("To pin them:")
+        note = shlex.quote(note_of(search, gain))
         for proposal in wanted:
-            note = note_of(search, gain)
-            say.out(
-                f"  rocm-tui pin {proposal.subject.id} {proposal.candidate.hash} --note '{note}'"
-            )
+            say.out(f"  rocm-tui pin {proposal.subject.id} {proposal.candidate.hash} --note {note}")
 
 
 def _is_pinned(proposal: PinProposal, rows: Rows) -> bool:

@@ -7,7 +7,7 @@ from math import prod
 
 from backend.counted import counted
 from backend.errors import InputsKeyInvalid
-from backend.model.graph import Swap, TrialArm, offers_templates, options_of, swaps_of
+from backend.model.graph import Arm, Swap, TrialArm, offers_templates, options_of, swaps_of
 from backend.model.problem import parse_inputs_key
 from rocm_tui.harmless import plain
 from rocm_tui.json_output import Document, JsonObject, fill
@@ -57,8 +57,24 @@ def gain_text(gain: GraphGain) -> str:
 
 
 def note_of(search: Search, gain: Gain) -> str:
-    """What a pin that the search proposes says of itself."""
-    return f"improve: graph {search.graph} {gain_text(gain)}"
+    """What a pin that the search proposes says of itself: the gain, and what that needs besides."""
+    beside = beside_pins(gain.arm)
+    needs = f" together with {beside}" if beside else ""
+    return f"improve: graph {search.graph} {gain_text(gain)}{needs}"
+
+
+def beside_pins(arm: Arm) -> str:
+    """`combo_kernels=True and our kernels`: what an arm changes beside pins; empty if nothing."""
+    names = [option.label for option in options_of(arm)]
+    names += ["our kernels"] * offers_templates(arm)
+    return plain(" and ".join(names))
+
+
+def proposal_text(arm: Arm) -> str:
+    """`1 pin, combo_kernels=True`: what a confirmed arm changes."""
+    pins = swaps_of(arm)
+    parts = (counted(len(pins), "pin") if pins else "", beside_pins(arm))
+    return ", ".join(filter(None, parts))
 
 
 # How far it is.

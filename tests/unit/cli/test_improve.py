@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.graph import CompileOption, Swap, options_of
+from backend.model.graph import TEMPLATES, CompileOption, Swap, options_of
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import GraphSearch, result_of, rows_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import graphs as command
 from rocm_tui.cli.entry import main
-from rocm_tui.render.improve import SearchJson
+from rocm_tui.render.improve import SearchJson, proposal_text
 from rocm_tui.search.types import Search
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
 from tests.support.search_lab import additive
@@ -84,6 +84,22 @@ def test_yes_pins_unasked_and_what_is_pinned_is_not_offered_again(
     sentences = command.pinned_sentences(search, rows_of(graph_of(layout)))
     assert all("which is proposed too" in sentence for sentence in sentences)
     assert len(sentences) == 2
+
+
+def test_a_pin_that_needs_an_option_says_so(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pin alone was never confirmed to make the graph faster."""
+    effects = {"epilogue_fusion=False": 2 * FIVE_PERCENT, "mm-1": FIVE_PERCENT}
+    searching = GraphSearch(Workers(additive(effects)), layout, graph_of(layout), options=True)
+    offer(layout, searching.go())
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "rocm-tui pin " in line]
+    assert line.endswith(") together with epilogue_fusion=False'")
+    offer(layout, searching.go(), yes=True)
+    (pin,) = PinStore(layout).pins()
+    assert f"--note '{pin.note}'" in line
+    assert proposal_text((TEMPLATES,)) == "our kernels"
+    assert proposal_text((CompileOption("a", "1"), TEMPLATES)) == "a=1 and our kernels"
 
 
 def test_the_end_is_two_tables_and_sentences(
