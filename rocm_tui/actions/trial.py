@@ -30,6 +30,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob, try_modes, without_broken
 from rocm_tui.search.options import worth_trying
+from rocm_tui.search.types import trouble_of
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, find_graph
 from rocm_tui.session.model import Row
@@ -348,14 +349,12 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
             strict=True,
         )
     )
-    # Of each kind of trouble (`busy neighbour: ...`) what the last process says is enough.
-    sentences = {text.partition(":")[0]: text for trial in trials for text in trial.trouble}
     return replace(
         last,
         arms=(*arms, *failed.values()),
         rounds=sum(trial.rounds for trial in trials),
         seconds=sum(trial.seconds for trial in trials),
-        trouble=tuple(sentences.values()),
+        trouble=trouble_of(trials),
     )
 
 

@@ -35,6 +35,7 @@ from rocm_tui.search.types import (
     Try,
     agrees,
     results,
+    trouble_of,
 )
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
@@ -285,7 +286,13 @@ def summary(search: Search) -> list[str]:
     lines += _unsure(now)
     if now.stopped and now.sure is not None:  # else `no_gain_text` says it
         lines.append(_stopped_text(now.stopped))
+    lines += _trouble(search)
     return [plain(line) for line in lines]
+
+
+def _trouble(search: Search) -> tuple[str, ...]:
+    """What disturbed the confirming tries, whose times the search states."""
+    return trouble_of(t.trial for t in search.tries if t.kind == "confirm" and t.trial is not None)
 
 
 def _stopped_text(why: str) -> str:
@@ -463,6 +470,7 @@ class SearchJson(Document, tag="rocm-tui/improve/1"):
     tunings: list[SubjectJson]
     trials: int
     stopped: str
+    trouble: tuple[str, ...]
 
     @classmethod
     def of(cls, search: Search) -> SearchJson:
@@ -484,6 +492,7 @@ class SearchJson(Document, tag="rocm-tui/improve/1"):
             tunings=[SubjectJson.of(search, at) for at in range(len(search.subjects))],
             trials=sum(attempt.trial is not None for attempt in search.tries),
             stopped=now.stopped,
+            trouble=_trouble(search),
         )
 
 

@@ -7,6 +7,7 @@ each time, see `steps`: the file of a killed process holds nothing that contradi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -190,6 +191,11 @@ def same_machine(left: Trial, right: Trial) -> bool:
         right.device,
         right.system_hash,
     )
+
+
+def trouble_of(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Return what disturbed trials: of each kind (`busy neighbour: ...`) what the last one says."""
+    return tuple({text.partition(":")[0]: text for t in trials for text in t.trouble}.values())
 
 
 def results(attempt: Try) -> list[tuple[Arm, TrialArm]]:

@@ -436,6 +436,23 @@ def test_outputs_are_said_to_differ_only_where_they_did(layout: Layout) -> None:
     assert "in new processes its outputs differed" in "; ".join(summary(of_the_worker(wrong)))
 
 
+AGAIN = "Inductor benchmarked choices again for mm-1, which can be a part of the difference"
+
+
+def test_what_disturbed_the_confirmation_is_said(layout: Layout) -> None:
+    def trouble(job: TrialJob) -> tuple[str, ...]:
+        busy = f"busy neighbour: in trial {len(workers.trials)}"
+        return (busy, AGAIN) if job.fresh else ("preempted",)
+
+    workers = Workers(gains({8: FIVE_PERCENT}), trouble=trouble)
+    search = improve(layout, workers)
+    expected = ["busy neighbour: in trial 8", AGAIN]
+    assert summary(search)[-2:] == expected
+    assert not any("preempted" in line for line in summary(search))
+    assert builtins_of(SearchJson.of(search))["trouble"] == expected
+    assert summary(improve(layout, Workers(), restart=True))[1:] == []
+
+
 def test_the_pins_carry_the_figure(layout: Layout) -> None:
     search = improve(layout, Workers(gains({8: FIVE_PERCENT, 16: FIVE_PERCENT})))
     gain = result_of(search)
