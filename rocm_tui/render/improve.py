@@ -7,7 +7,14 @@ from math import prod
 
 from backend.counted import counted
 from backend.errors import InputsKeyInvalid
-from backend.model.graph import Arm, Swap, TrialArm, offers_templates, options_of, swaps_of
+from backend.model.graph import (
+    Arm,
+    Swap,
+    TrialArm,
+    offers_templates,
+    options_of,
+    swaps_of,
+)
 from backend.model.problem import parse_inputs_key
 from rocm_tui.harmless import plain
 from rocm_tui.json_output import Document, JsonObject, fill
@@ -19,6 +26,7 @@ from rocm_tui.search.steps import (
     MOST_FAILURES,
     Gain,
     SearchStatus,
+    best_arm,
     confirmed_by,
     finished,
     search_status,
@@ -42,9 +50,10 @@ from rocm_tui.session import stats
 
 
 def subject_title(subject: Subject) -> str:
-    """`mm 512×4096 · 4096×4096`, or `options of Inductor`."""
+    """`mm 512×4096 · 4096×4096`, or `options of Inductor and our kernels`."""
     if subject.options:
-        return "options of Inductor"
+        names = ["options of Inductor"] * bool(options_of(subject.options))
+        return " and ".join([*names, *["our kernels"] * offers_templates(subject.options)])
     try:
         specs = parse_inputs_key(subject.inputs).specs
     except InputsKeyInvalid:
@@ -124,13 +133,10 @@ def best_text(search: Search) -> str:
 
 def _kept_result(attempt: Try, now: SearchStatus) -> TrialArm | None:
     """What a trial said of the choice that it added to those kept."""
-    if attempt.kind != "screen":
+    kept = best_arm(attempt) if attempt.kind == "screen" else None
+    if kept is None or not set(kept) - set(attempt.arms[0]) <= set(now.kept):
         return None
-    for arm, result in results(attempt):
-        added = set(arm) - set(attempt.arms[0])
-        if added <= set(now.kept) and result.verdict == "faster" and agrees(result):
-            return result
-    return None
+    return next(result for arm, result in results(attempt) if arm == kept)
 
 
 def news_text(search: Search, step: Step | None, left: float) -> str:
@@ -304,20 +310,21 @@ def _tried(search: Search) -> str:
     trials = sum(attempt.trial is not None for attempt in search.tries)
     screened = [attempt for attempt in search.tries if attempt.kind == "screen"]
     of_options = {at for at, subject in enumerate(search.subjects) if subject.options}
-    arms = {True: 0, False: 0}
-    for attempt in screened:
-        arms[attempt.subject in of_options] += len(results(attempt))
+    shown = {
+        (attempt.subject, change)
+        for attempt in screened
+        for arm, _ in results(attempt)
+        for change in set(arm) - set(attempt.arms[0])
+    }
+    options = counted(sum(at in of_options for at, _ in shown), "option")
+    choices = counted(sum(at not in of_options for at, _ in shown), "choice")
     tried = {attempt.subject for attempt in screened} - of_options
     tunings = len(search.subjects) - len(of_options)
     spent = f"in {counted(trials, 'trial')}, {fmt.seconds(search.seconds)}"
-    options = counted(arms[True], "option")
     if not tunings:
         return f"{options} tried {spent}"
     options = f"{options} and " if of_options else ""
-    return (
-        f"{len(tried)} of {counted(tunings, 'tuning')} tried: {options}"
-        f"{counted(arms[False], 'choice')} {spent}"
-    )
+    return f"{len(tried)} of {counted(tunings, 'tuning')} tried: {options}{choices} {spent}"
 
 
 def _unsure(now: SearchStatus) -> list[str]:
