@@ -25,7 +25,6 @@ from backend.errors import Busy, CacheUnreadable
 from backend.model.choice import Choice
 from backend.model.graph import (
     TEMPLATES,
-    Arm,
     CompileOption,
     Trial,
     TrialArm,
@@ -64,7 +63,6 @@ from rocm_tui.jobs.run import R, RunJob
 from rocm_tui.search.candidates import is_known, to_measure, with_candidates, with_single_times
 from rocm_tui.search.steps import (
     Gain,
-    finished,
     last_said,
     next_step,
     resumed,
@@ -386,25 +384,15 @@ def _current(tuning: Tuning, cached: Mapping[str, float]) -> Choice | None:
 # What came of it.
 
 
-def is_finished(search: Search) -> bool:
-    """Whether more budget would find nothing more."""
-    return finished(search)
-
-
 def result_of(search: Search) -> Gain | None:
     """The gain that is sure; None where there is none."""
     return search_status(search).sure
 
 
 def proposals(search: Search) -> tuple[PinProposal, ...]:
-    """The pins that make up the gain that is sure."""
+    """The pins that make up the gain that is sure, the heaviest tuning first."""
     sure = search_status(search).sure
-    return () if sure is None else proposals_of(search, sure.arm)
-
-
-def proposals_of(search: Search, arm: Arm) -> tuple[PinProposal, ...]:
-    """The choices of an arm, the heaviest tuning first."""
-    wanted = hashes_of(arm)
+    wanted = hashes_of(sure.arm) if sure is not None else {}
     proposed = []
     for subject in search.subjects:
         candidate = subject.candidate(wanted.get(subject.key, ""))

@@ -20,7 +20,6 @@ from rocm_tui.actions.improve import (
     PinProposal,
     Rows,
     SearchProgress,
-    is_finished,
     pick_graph,
     pin_proposals,
     plan_proposals,
@@ -101,6 +100,7 @@ from rocm_tui.render.spread import (
 )
 from rocm_tui.render.table import hanging, text_table
 from rocm_tui.search.options import graph_option
+from rocm_tui.search.steps import finished
 from rocm_tui.search.types import Search
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.graph_rows import GraphRow, find_graph, graph_rows
@@ -501,7 +501,7 @@ def _print_search(
         say.out(f"{sentence[0].upper()}{sentence[1:]}.")
     if gain is not None:
         say.out(SURE)
-    if not is_finished(search):
+    if not finished(search):
         say.out(f"More may be found: rocm-tui improve {search.graph}")
 
 

@@ -89,7 +89,6 @@ class Gain(GraphGain):
     arm: Arm
     processes: int
     error: float | None = None
-    allowed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,6 @@ def combined(turn: Sequence[Try]) -> Gain | None:
         kernels_before=last.baseline.kernels,
         kernels_after=last.arm.kernels,
         error=max(pair.arm.error or 0.0 for pair in sound),
-        allowed=last.arm.allowed,
     )
 
 

@@ -21,7 +21,6 @@ from rocm_tui.actions.improve import (
     GraphSearch,
     SearchProgress,
     SearchUnreadable,
-    is_finished,
     only_search,
     pick_graph,
     pin_proposals,
@@ -78,7 +77,7 @@ def test_what_is_faster_alone_and_slower_in_the_graph_is_not(layout: Layout) -> 
     workers = Workers(gains({8: 0.04}), slower=0.95)
     search = improve(layout, workers)
     assert proposals(search) == ()
-    assert is_finished(search)
+    assert finished(search)
     subject = search.subjects[0]
     assert subject.candidates[0].alone is not None
     assert subject.candidates[0].alone.verdict == "faster"
@@ -284,7 +283,7 @@ def test_a_budget_ends_it_and_says_what_is_open(layout: Layout) -> None:
     workers = Workers(before=work)
     search = improve(layout, workers, budget=100.0, clock=clock)
     assert len(workers.jobs) == 3
-    assert not is_finished(search)
+    assert not finished(search)
     assert search.seconds == 10.0
 
 
@@ -539,7 +538,7 @@ def test_a_tuning_that_no_source_has_is_neither_measured_nor_tried(layout: Layou
     tunings = {**row.tunings, unknown.key: GraphTuning(unknown)}
     workers = Workers()
     search = GraphSearch(workers, layout, replace(row, tunings=tunings)).go()
-    assert is_finished(search)
+    assert finished(search)
     (unfit,) = (subject for subject in search.subjects if subject.unfit)
     assert (unfit.inputs, unfit.unfit) == (
         unknown.inputs,

@@ -158,6 +158,8 @@ def arm(swaps: Arm = A, ratio: float = 0.95, verdict: str = "faster", **more: An
         "ratio_high": ratio + 0.01,
         "passes": 64,
         "kernels": 7,
+        "error": 0.0,
+        "allowed": 1e-5,
     }
     return TrialArm(swaps, verdict=verdict, **{**numbers, **more})  # type: ignore[arg-type]
 
@@ -373,6 +375,9 @@ def test_outputs_that_differ_too_much_are_never_the_best() -> None:
     assert best_arm(both) == right
     assert pin_command(both, TUNING, "abc1234") == "rocm-tui pin abc1234 cpp_B"
     assert any("computes something else" in text for text in sentences(both, TUNING))
+    unknown = trial(arm(A, 0.5, error=None))
+    assert best_arm(unknown) is None and pin_command(unknown, TUNING, "abc1234") == ""
+    assert "differ" not in " ".join([short(unknown), *sentences(unknown)])
     assert output(wrong).startswith("differs") and output(right) == "1e-06"
     assert output(arm(error=0.0)) == "same bits" and output(arm(error=inf)).startswith("differs")
     assert pin_command(trial(wrong), TUNING, "abc1234") == ""
