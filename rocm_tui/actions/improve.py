@@ -24,7 +24,6 @@ from backend.errors import Busy, CacheUnreadable
 from backend.model.choice import Choice
 from backend.model.graph import (
     TEMPLATES,
-    Arm,
     CompileOption,
     Trial,
     TrialArm,
@@ -60,7 +59,13 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.search.candidates import is_known, to_measure, with_candidates, with_single_times
-from rocm_tui.search.steps import Gain, finished, last_said, next_step, search_status
+from rocm_tui.search.steps import (
+    Gain,
+    last_said,
+    next_step,
+    resumed,
+    search_status,
+)
 from rocm_tui.search.types import (
     VERSION,
     Candidate,
@@ -124,7 +129,11 @@ def rows_of(graph: GraphRow) -> Rows:
 
 
 class GraphSearch:
-    """One run of a search; `go` makes it, `search` is its present state, `budget` its seconds."""
+    """One run of a search; `go` makes it, `search` is its present state, `budget` its seconds.
+
+    Without `within`, `options` and `templates`, an earlier search goes on with its own. One that
+    confirmed a gain is discarded by `restart` alone.
+    """
 
     def __init__(
         self,
@@ -133,7 +142,7 @@ class GraphSearch:
         graph: GraphRow,
         *,
         budget: float | None = None,
-        within: float = stats.NEAR,
+        within: float | None = None,
         restart: bool = False,
         options: bool = False,
         templates: bool = False,
@@ -175,28 +184,44 @@ class GraphSearch:
                 write_search(self._layout, search)
 
     def _begin(self) -> Search:
-        """The search that was left, if it is still about the same; else a new one."""
+        """The search that was left, if it is still about the same; else a new one. Raises NotTried
+        where a confirmed gain would be lost."""
+        old = None if self._restart else read_search(self._layout, self._graph.id)
+        of_old = _options_of(old) if old else set()
+        given = self._options or self._templates
+        within = self._within
+        if within is None:
+            within = old.within if old else stats.NEAR
         fresh = new_search(
             self._layout,
             self._graph,
-            self._within,
-            options=self._options,
-            templates=self._templates,
+            within,
+            options=self._options if given else bool(of_old - {TEMPLATES}),
+            templates=self._templates if given else TEMPLATES in of_old,
         )
-        old = None if self._restart else read_search(self._layout, self._graph.id)
         if old is None:
             return fresh
         if old.context.text != fresh.context.text:
-            self._anew = "the graph's text is another one than in the last search: begun anew"
+            why = "the graph's text is another one than in the last search"
         elif old.context.cache != fresh.context.cache:
-            self._anew = "its tunings were tuned again since the last search: begun anew"
+            why = "its tunings were tuned again since the last search"
         elif old.within != fresh.within:
-            self._anew = "the last search had another --within: begun anew"
-        elif _options_of(old) != _options_of(fresh):
-            self._anew = "the last search tried other options: begun anew"
+            why = "the last search had another --within"
+        elif given and _options_of(old) != _options_of(fresh):
+            why = "the last search tried other options"
         else:
-            return old
+            return resumed(old)
+        self._begin_anew(old, why)
         return fresh
+
+    def _begin_anew(self, old: Search, why: str) -> None:
+        """Raises NotTried if the old search holds a confirmed gain."""
+        if result_of(old) is not None:
+            raise NotTried(
+                f"{why}; that search confirmed a gain, and only "
+                f"`rocm-tui improve {old.graph} --restart` discards it"
+            )
+        self._anew = f"{why}: begun anew"
 
     def _measured(self, search: Search, step: MeasureStep) -> Search:
         """The subject with its candidates, once its choices were measured alone."""
@@ -235,7 +260,7 @@ class GraphSearch:
         last = next((t.trial for t in reversed(search.tries) if t.trial is not None), None)
         first = trials[0]
         if first is not None and last is not None and not same_machine(last, first):
-            self._anew = "the last search was made by another torch or device: begun anew"
+            self._begin_anew(search, "the last search was made by another torch or device")
             return replace(search, tries=(), started=time.time())
         seconds = max(0.0, self._clock() - begun) / len(trials)
         tries = (
@@ -347,25 +372,15 @@ def _current(tuning: Tuning, cached: Mapping[str, float]) -> Choice | None:
 # What came of it.
 
 
-def is_finished(search: Search) -> bool:
-    """Whether more budget would find nothing more."""
-    return finished(search)
-
-
 def result_of(search: Search) -> Gain | None:
     """The gain that is sure; None where there is none."""
     return search_status(search).sure
 
 
 def proposals(search: Search) -> tuple[PinProposal, ...]:
-    """The pins that make up the gain that is sure."""
+    """The pins that make up the gain that is sure, the heaviest tuning first."""
     sure = search_status(search).sure
-    return () if sure is None else proposals_of(search, sure.arm)
-
-
-def proposals_of(search: Search, arm: Arm) -> tuple[PinProposal, ...]:
-    """The choices of an arm, the heaviest tuning first."""
-    wanted = hashes_of(arm)
+    wanted = hashes_of(sure.arm) if sure is not None else {}
     proposed = []
     for subject in search.subjects:
         candidate = subject.candidate(wanted.get(subject.key, ""))

@@ -30,6 +30,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob, without_broken
 from rocm_tui.search.options import worth_trying
+from rocm_tui.search.types import trouble_of
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, find_graph
 from rocm_tui.session.model import Row
@@ -299,17 +300,18 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
     """Combine trials of the same arms, each in its own process.
 
     The verdicts and ratios come from how the processes differ. An arm that failed in one of them
-    has failed. Raises ValueError if there are no trials.
+    has failed, and its outputs differ as much as in the worst of them. Raises ValueError if there
+    are no trials.
     """
     if not trials:
         raise ValueError("no trials to combine")
     last = trials[-1]
     failed = {arm.swaps: arm for trial in trials for arm in trial.arms if arm.failed}
     alive = [arm for arm in last.arms if arm.swaps not in failed]
-    by_process = [{arm.swaps: arm for arm in trial.arms} for trial in trials]
-    # A process in which others took the CPU all the time knows nothing, and is left out.
-    knowing = [its for its in by_process if all(isfinite(_half(its[a.swaps])) for a in alive)]
-    by_process = knowing or by_process
+    every = [{arm.swaps: arm for arm in trial.arms} for trial in trials]
+    # A process in which others took the CPU all the time has no times, and is left out of them.
+    knowing = [its for its in every if all(isfinite(_half(its[a.swaps])) for a in alive)]
+    by_process = knowing or every
     ratios, times, halves = (
         [{at: number(its[arm.swaps]) for at, arm in enumerate(alive)} for its in by_process]
         for number in (_ratio, _ms, _half)
@@ -325,6 +327,8 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
             ratio_high=ratio.ratio_high,
             verdict=ratio.verdict,
             passes=sum(its[arm.swaps].passes for its in by_process),
+            error=_worst([its[arm.swaps].error for its in every]),
+            same=all(its[arm.swaps].same for its in every),
         )
         for arm, ratio, time in zip(
             alive,
@@ -333,15 +337,19 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
             strict=True,
         )
     )
-    # Of each kind of trouble (`busy neighbour: ...`) what the last process says is enough.
-    sentences = {text.partition(":")[0]: text for trial in trials for text in trial.trouble}
     return replace(
         last,
         arms=(*arms, *failed.values()),
         rounds=sum(trial.rounds for trial in trials),
         seconds=sum(trial.seconds for trial in trials),
-        trouble=tuple(sentences.values()),
+        trouble=trouble_of(trials),
     )
+
+
+def _worst(errors: Sequence[float | None]) -> float | None:
+    """The largest one; None if the outputs of a process were not compared."""
+    compared = [error for error in errors if error is not None]
+    return max(compared) if len(compared) == len(errors) else None
 
 
 def _ratio(arm: TrialArm) -> float:

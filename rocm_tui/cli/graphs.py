@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from rocm_tui.actions.improve import (
     PinProposal,
     Rows,
     SearchProgress,
-    is_finished,
     pick_graph,
     pin_proposals,
     plan_proposals,
@@ -100,6 +100,7 @@ from rocm_tui.render.spread import (
 )
 from rocm_tui.render.table import hanging, text_table
 from rocm_tui.search.options import graph_option
+from rocm_tui.search.steps import finished
 from rocm_tui.search.types import Search
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.graph_rows import GraphRow, find_graph, graph_rows
@@ -392,7 +393,7 @@ def _print_options(arm: Arm) -> None:
 @click.option(
     "--within",
     type=float,
-    default=10.0,
+    default=None,
     metavar="PCT",
     help="Try choices at most PCT per cent slower, and the fastest of each kind (default: 10).",
 )
@@ -404,7 +405,7 @@ def _print_options(arm: Arm) -> None:
 def improve_command(
     graph: str | None,
     budget: float | None,
-    within: float,
+    within: float | None,
     options: bool,
     templates: bool,
     restart: bool,
@@ -418,13 +419,14 @@ def improve_command(
     """Try choices in a captured graph, and propose pins that make the whole graph faster.
 
     GRAPH is a graph's id or its first digits (default: the graph with most of the program's time).
-    The result is confirmed in new processes. An interrupted search is continued. Exit code 0 if
-    something faster was found; nothing is pinned without a yes.
+    The result is confirmed in new processes. An interrupted search is continued, without --within,
+    --options and --templates with its own. Exit code 0 if something faster was found; nothing is
+    pinned without a yes.
 
     Example: rocm-tui improve --budget 300
     """
     limit = seconds_given(budget, "--budget")
-    margin = check_percent(within, "--within")
+    margin = None if within is None else check_percent(within, "--within")
     layout = common.layout_at(cache_dir)
     model = load_model(layout, also=sources)
     picked = pick_graph(graph_rows(model, layout), graph)
@@ -500,7 +502,7 @@ def _print_search(
         say.out(f"{sentence[0].upper()}{sentence[1:]}.")
     if gain is not None:
         say.out(SURE)
-    if not is_finished(search):
+    if not finished(search):
         say.out(f"More may be found: rocm-tui improve {search.graph}")
 
 
@@ -546,11 +548,9 @@ def _offer(
         say.err(f"To prove it in stock processes: rocm-tui prove {search.graph}")
     elif not json:
         say.out("To pin them:")
+        note = shlex.quote(note_of(search, gain))
         for proposal in wanted:
-            note = note_of(search, gain)
-            say.out(
-                f"  rocm-tui pin {proposal.subject.id} {proposal.candidate.hash} --note '{note}'"
-            )
+            say.out(f"  rocm-tui pin {proposal.subject.id} {proposal.candidate.hash} --note {note}")
 
 
 def _is_pinned(proposal: PinProposal, rows: Rows) -> bool:

@@ -33,6 +33,7 @@ from rocm_tui.render.pins import moment
 from rocm_tui.render.shares import SIGNS
 from rocm_tui.render.table import Field, Line, hanging, text_table
 from rocm_tui.search.options import DEFAULT
+from rocm_tui.search.types import agrees, differs
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
@@ -316,11 +317,6 @@ def output(arm: TrialArm) -> str:
     return f"{'differs: ' if beyond else ''}{arm.error:.0e}"
 
 
-def agrees(arm: TrialArm) -> bool:
-    """Whether rounding explains how the outputs differ, as far as that is known."""
-    return arm.error is None or arm.allowed is None or arm.error <= arm.allowed
-
-
 ARMS: tuple[Field[ArmLine], ...] = (
     Field(
         "arm", "CHOICE", text=lambda line: line.label,
@@ -408,10 +404,10 @@ def sentences(trial: Trial, tuning: Tuning | None = None) -> list[str]:
         texts.append(f"{said[0].upper()}{said[1:]}{alone}.")
         changed = changes(arm, baseline)
         texts += [f"{changed[0].upper()}{changed[1:]}."] if changed else []
-        if not agrees(arm):
+        if differs(arm) and arm.error is not None:
             texts.append(
                 f"Its output differs by {arm.error:.1e}, more than rounding explains "
-                f"({arm.allowed:.1e}): {arm_label(arm.swaps)} computes something else."
+                f"({arm.allowed or 0.0:.1e}): {arm_label(arm.swaps)} computes something else."
             )
     if any(arm.verdict == "unclear" and not arm.failed for arm in arms):
         texts.append(
@@ -514,7 +510,7 @@ def short(trial: Trial) -> str:
     else:
         text = f"graph {best.verdict}"
     rest = len(trial.arms) - 2
-    text += f" with {arm_label(best.swaps)}{_DIFFERS if not agrees(best) else ''}"
+    text += f" with {arm_label(best.swaps)}{_DIFFERS if differs(best) else ''}"
     return plain(text + (f"; {rest} more tried" if rest else ""))
 
 
@@ -533,8 +529,8 @@ def trial_line(trial: Trial | None) -> Line | None:
     more = len(trial.arms) - 2
     rest = f" · {more} more tried" if more else ""
     where = f" In graph {plain(trial.graph)}: "
-    differs = "" if best.failed or agrees(best) else _DIFFERS
-    return ((where, "dim"), (f"{verdict_sentence(best)}{differs}", style), (rest, "dim"))
+    but = _DIFFERS if differs(best) and not best.failed else ""
+    return ((where, "dim"), (f"{verdict_sentence(best)}{but}", style), (rest, "dim"))
 
 
 # Trials of whole programs.

@@ -7,13 +7,30 @@ from math import prod
 
 from backend.counted import counted
 from backend.errors import InputsKeyInvalid
-from backend.model.graph import Swap, TrialArm, offers_templates, options_of, swaps_of
+from backend.model.graph import (
+    Arm,
+    Swap,
+    TrialArm,
+    offers_templates,
+    options_of,
+    swaps_of,
+)
 from backend.model.problem import parse_inputs_key
 from rocm_tui.harmless import plain
 from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.graphs import compile_call
 from rocm_tui.render.table import Field
-from rocm_tui.search.steps import ERROR, LOOKS, Gain, SearchStatus, finished, search_status
+from rocm_tui.search.steps import (
+    ERROR,
+    LOOKS,
+    MOST_FAILURES,
+    Gain,
+    SearchStatus,
+    best_arm,
+    confirmed_by,
+    finished,
+    search_status,
+)
 from rocm_tui.search.types import (
     Alone,
     Candidate,
@@ -26,15 +43,17 @@ from rocm_tui.search.types import (
     Try,
     agrees,
     results,
+    trouble_of,
 )
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
 
 def subject_title(subject: Subject) -> str:
-    """`mm 512×4096 · 4096×4096`, or `options of Inductor`."""
+    """`mm 512×4096 · 4096×4096`, or `options of Inductor and our kernels`."""
     if subject.options:
-        return "options of Inductor"
+        names = ["options of Inductor"] * bool(options_of(subject.options))
+        return " and ".join([*names, *["our kernels"] * offers_templates(subject.options)])
     try:
         specs = parse_inputs_key(subject.inputs).specs
     except InputsKeyInvalid:
@@ -48,8 +67,24 @@ def gain_text(gain: GraphGain) -> str:
 
 
 def note_of(search: Search, gain: Gain) -> str:
-    """What a pin that the search proposes says of itself."""
-    return f"improve: graph {search.graph} {gain_text(gain)}"
+    """What a pin that the search proposes says of itself: the gain, and what that needs besides."""
+    beside = beside_pins(gain.arm)
+    needs = f" together with {beside}" if beside else ""
+    return f"improve: graph {search.graph} {gain_text(gain)}{needs}"
+
+
+def beside_pins(arm: Arm) -> str:
+    """`combo_kernels=True and our kernels`: what an arm changes beside pins; empty if nothing."""
+    names = [option.label for option in options_of(arm)]
+    names += ["our kernels"] * offers_templates(arm)
+    return plain(" and ".join(names))
+
+
+def proposal_text(arm: Arm) -> str:
+    """`1 pin, combo_kernels=True`: what a confirmed arm changes."""
+    pins = swaps_of(arm)
+    parts = (counted(len(pins), "pin") if pins else "", beside_pins(arm))
+    return ", ".join(filter(None, parts))
 
 
 # How far it is.
@@ -68,7 +103,7 @@ def step_text(search: Search, step: Step | None) -> str:
         return f"{_place(search, step.subject)}{again}: {count} in the graph"
     if step.kind == "prune":
         return f"which of the {len(step.arms) - 1} kept are needed?"
-    done = sum(t.kind == "confirm" and t.turn == step.turn for t in search.tries)
+    done = confirmed_by(search, step.turn)
     total = next((look for look in LOOKS if look > done), done + 1)
     return f"confirming in new processes, {done + 1} of {total}"
 
@@ -98,13 +133,10 @@ def best_text(search: Search) -> str:
 
 def _kept_result(attempt: Try, now: SearchStatus) -> TrialArm | None:
     """What a trial said of the choice that it added to those kept."""
-    if attempt.kind != "screen":
+    kept = best_arm(attempt) if attempt.kind == "screen" else None
+    if kept is None or not set(kept) - set(attempt.arms[0]) <= set(now.kept):
         return None
-    for arm, result in results(attempt):
-        added = set(arm) - set(attempt.arms[0])
-        if added <= set(now.kept) and result.verdict == "faster" and agrees(result):
-            return result
-    return None
+    return next(result for arm, result in results(attempt) if arm == kept)
 
 
 def news_text(search: Search, step: Step | None, left: float) -> str:
@@ -234,6 +266,8 @@ def no_gain_text(search: Search, budget: float) -> str:
 
     Only a finished search has shown that there is nothing to find.
     """
+    if stopped := search_status(search).stopped:
+        return plain(_stopped_text(stopped))
     if finished(search):
         screened = (attempt for attempt in search.tries if attempt.kind == "screen")
         said = [result for attempt in screened for _, result in results(attempt)]
@@ -256,9 +290,19 @@ def summary(search: Search) -> list[str]:
     lines += [f"{subject_title(subject)} was not tried: {subject.unfit}" for subject in unfit]
     lines += _wrong(search)
     lines += _unsure(now)
-    if now.stopped:
-        lines.append(f"stopped, as trial after trial failed: {now.stopped}")
+    if now.stopped and now.sure is not None:  # else `no_gain_text` says it
+        lines.append(_stopped_text(now.stopped))
+    lines += _trouble(search)
     return [plain(line) for line in lines]
+
+
+def _trouble(search: Search) -> tuple[str, ...]:
+    """What disturbed the confirming tries, whose times the search states."""
+    return trouble_of(t.trial for t in search.tries if t.kind == "confirm" and t.trial is not None)
+
+
+def _stopped_text(why: str) -> str:
+    return f"the search stopped, because {MOST_FAILURES} trials in a row failed: {why}"
 
 
 def _tried(search: Search) -> str:
@@ -266,20 +310,21 @@ def _tried(search: Search) -> str:
     trials = sum(attempt.trial is not None for attempt in search.tries)
     screened = [attempt for attempt in search.tries if attempt.kind == "screen"]
     of_options = {at for at, subject in enumerate(search.subjects) if subject.options}
-    arms = {True: 0, False: 0}
-    for attempt in screened:
-        arms[attempt.subject in of_options] += len(results(attempt))
+    shown = {
+        (attempt.subject, change)
+        for attempt in screened
+        for arm, _ in results(attempt)
+        for change in set(arm) - set(attempt.arms[0])
+    }
+    options = counted(sum(at in of_options for at, _ in shown), "option")
+    choices = counted(sum(at not in of_options for at, _ in shown), "choice")
     tried = {attempt.subject for attempt in screened} - of_options
     tunings = len(search.subjects) - len(of_options)
     spent = f"in {counted(trials, 'trial')}, {fmt.seconds(search.seconds)}"
-    options = counted(arms[True], "option")
     if not tunings:
         return f"{options} tried {spent}"
     options = f"{options} and " if of_options else ""
-    return (
-        f"{len(tried)} of {counted(tunings, 'tuning')} tried: {options}"
-        f"{counted(arms[False], 'choice')} {spent}"
-    )
+    return f"{len(tried)} of {counted(tunings, 'tuning')} tried: {options}{choices} {spent}"
 
 
 def _unsure(now: SearchStatus) -> list[str]:
@@ -432,6 +477,7 @@ class SearchJson(Document, tag="rocm-tui/improve/1"):
     tunings: list[SubjectJson]
     trials: int
     stopped: str
+    trouble: tuple[str, ...]
 
     @classmethod
     def of(cls, search: Search) -> SearchJson:
@@ -453,6 +499,7 @@ class SearchJson(Document, tag="rocm-tui/improve/1"):
             tunings=[SubjectJson.of(search, at) for at in range(len(search.subjects))],
             trials=sum(attempt.trial is not None for attempt in search.tries),
             stopped=now.stopped,
+            trouble=_trouble(search),
         )
 
 

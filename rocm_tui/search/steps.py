@@ -51,6 +51,7 @@ from rocm_tui.search.types import (
     TrialStep,
     Try,
     agrees,
+    differs,
     results,
 )
 
@@ -78,7 +79,7 @@ def confirming_error(turn: int) -> float:
 
 
 MOST_FAILURES = 3
-"""Tries in a row that may fail before the search stops."""
+"""Tries in a row that may fail before a run stops; another run makes them again, see `resumed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,6 @@ class Gain(GraphGain):
     arm: Arm
     processes: int
     error: float | None = None
-    allowed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,8 @@ def _after(now: SearchStatus, turn: Sequence[Try]) -> SearchStatus:
     if first.kind == "screen":
         better = best_arm(first)
         return now if better is None else SearchStatus(better, sure=now.sure)
+    if first.trial is None:
+        return now
     kept = _pruned(first)
     if kept != now.kept:
         return SearchStatus(kept, sure=now.sure)
@@ -147,17 +149,32 @@ def _turns(tries: Sequence[Try]) -> Iterator[tuple[Try, ...]]:
 
 def _settled(turn: Sequence[Try], gain: Gain | None) -> bool:
     """Whether a confirmation needs no further process; none does where outputs differ."""
-    trials = [attempt.trial for attempt in turn if attempt.trial is not None]
-    if len(trials) >= LOOKS[-1] or not all(_pair(trial.arms) for trial in trials):
+    if len(_pairs(turn)) >= LOOKS[-1] or _differed(turn):
         return True
     return gain is not None and gain.verdict != "unclear"
 
 
 def _stopped(tries: Sequence[Try]) -> str:
-    last = tries[-MOST_FAILURES:]
-    if len(last) == MOST_FAILURES and all(attempt.failed for attempt in last):
-        return last[-1].failed
-    return ""
+    last = [failure(attempt) for attempt in tries[-MOST_FAILURES:]]
+    return last[-1] if len(last) == MOST_FAILURES and all(last) else ""
+
+
+def failure(attempt: Try) -> str:
+    """Say why a try showed nothing; empty if it showed something.
+
+    A confirmation shows something if both of its arms were timed, or if their outputs differ.
+    """
+    if attempt.failed or attempt.kind != "confirm" or attempt.trial is None:
+        return attempt.failed
+    arms = attempt.trial.arms
+    if _pair(arms) is not None or any(map(differs, arms[1:])):
+        return ""
+    return next((arm.failed for arm in arms if arm.failed), "it was not timed")
+
+
+def _differed(turn: Sequence[Try]) -> bool:
+    """Whether outputs differed in a process of a confirmation."""
+    return any(differs(arm) for attempt in turn if attempt.trial for arm in attempt.trial.arms[1:])
 
 
 def best_arm(attempt: Try) -> Arm | None:
@@ -189,11 +206,10 @@ def combined(turn: Sequence[Try]) -> Gain | None:
 
     None before the first look, and if outputs differ.
     """
-    trials = [attempt.trial for attempt in turn if attempt.trial is not None]
-    count = max((count for count in LOOKS if count <= len(trials)), default=0)
-    pairs = [_pair(trial.arms) for trial in trials]
-    sound = [pair for pair in pairs[:count] if pair is not None]
-    if not count or None in pairs:
+    pairs = _pairs(turn)
+    count = max((count for count in LOOKS if count <= len(pairs)), default=0)
+    sound = pairs[:count]
+    if not count or _differed(turn):
         return None
     _, result = across_processes(
         [{0: 1.0, 1: pair.ratio} for pair in sound],
@@ -213,7 +229,6 @@ def combined(turn: Sequence[Try]) -> Gain | None:
         kernels_before=last.baseline.kernels,
         kernels_after=last.arm.kernels,
         error=max(pair.arm.error or 0.0 for pair in sound),
-        allowed=last.arm.allowed,
     )
 
 
@@ -241,6 +256,11 @@ def _pair(arms: Sequence[TrialArm]) -> _Pair | None:
     if after.ratio_low and after.ratio_high:
         half = log(after.ratio_high / after.ratio_low) / 2
     return _Pair(before, after, before.ms, after.ms, after.ratio, half)
+
+
+def _pairs(turn: Sequence[Try]) -> list[_Pair]:
+    pairs = (_pair(attempt.trial.arms) for attempt in turn if attempt.trial is not None)
+    return [pair for pair in pairs if pair is not None]
 
 
 def with_change(arm: Arm, change: Swap | CompileOption) -> Arm:
@@ -298,8 +318,19 @@ def _reserve(search: Search, now: SearchStatus, budget: float) -> float:
 
 
 def finished(search: Search) -> bool:
-    """Whether nothing is left to do, whatever time there is."""
-    return next_step(search, 1e9, 1e9) is None
+    """Whether nothing is left to do, whatever time there is. A search that stopped is not."""
+    return not search_status(search).stopped and next_step(search, 1e9, 1e9) is None
+
+
+def resumed(search: Search) -> Search:
+    """Return the search as another run goes on with it: the failed tries at the end of one that is
+    not finished are left out, so that they are made again."""
+    if finished(search):
+        return search
+    tries = list(search.tries)
+    while tries and failure(tries[-1]):
+        tries.pop()
+    return replace(search, tries=tuple(tries))
 
 
 def _confirming(search: Search, now: SearchStatus) -> bool:
@@ -409,12 +440,18 @@ def _finish(search: Search, now: SearchStatus, left: float) -> Step | None:
     return _confirm(search, now, left)
 
 
+def confirmed_by(search: Search, turn: int) -> int:
+    """Count the processes of the `turn`-th confirmation that showed something."""
+    tries = (t for t in search.tries if t.kind == "confirm" and t.turn == turn)
+    return sum(not failure(attempt) for attempt in tries)
+
+
 def _confirm(search: Search, now: SearchStatus, left: float) -> Step:
     turns = [attempt.turn for attempt in search.tries if attempt.kind == "confirm"]
     last = search.tries[-1]
     going_on = last.kind == "confirm" and not now.settled
     turn = last.turn if going_on else max(turns, default=0) + 1
-    done = sum(attempt.kind == "confirm" and attempt.turn == turn for attempt in search.tries)
+    done = confirmed_by(search, turn)
     rest = max(1, next((count for count in LOOKS if count > done), done + 1) - done)
     seconds = min(max(left / rest / 2, LEAST), MOST)
     arms = last.arms if going_on else ((), now.kept)

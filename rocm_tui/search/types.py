@@ -7,6 +7,7 @@ each time, see `steps`: the file of a killed process holds nothing that contradi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -14,6 +15,7 @@ from backend.model.choice import Verdict
 from backend.model.graph import Arm, CompileOption, Swap, Trial, TrialArm
 from backend.model.problem import TuningKey
 from backend.pins.state import PinStatus
+from rocm_tui.session.refusals import WRONG
 
 VERSION = 1
 
@@ -191,6 +193,11 @@ def same_machine(left: Trial, right: Trial) -> bool:
     )
 
 
+def trouble_of(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Return what disturbed trials: of each kind (`busy neighbour: ...`) what the last one says."""
+    return tuple({text.partition(":")[0]: text for t in trials for text in t.trouble}.values())
+
+
 def results(attempt: Try) -> list[tuple[Arm, TrialArm]]:
     """Return the arms of a trial with their results, without the baseline.
 
@@ -204,6 +211,12 @@ def results(attempt: Try) -> list[tuple[Arm, TrialArm]]:
 def agrees(arm: TrialArm) -> bool:
     """Whether its outputs are the baseline's, within what rounding explains."""
     return arm.error is not None and arm.error <= (arm.allowed or 0.0)
+
+
+def differs(arm: TrialArm) -> bool:
+    """Whether its outputs were compared with the baseline's, and rounding does not explain the
+    difference."""
+    return arm.failed.startswith(WRONG) or (arm.error is not None and not agrees(arm))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,10 +42,12 @@ from rocm_tui.jobs.run import RunJob
 from rocm_tui.render.choices import name_of
 from rocm_tui.render.graphs import graph_title, short
 from rocm_tui.render.improve import (
+    beside_pins,
     gain_text,
     no_gain_text,
     note_of,
     proof_figure,
+    proposal_text,
     step_text,
     subject_title,
     summary,
@@ -181,8 +183,7 @@ def improve_order(graph: GraphRow, layout: Layout) -> Order:
         gain = result_of(search)
         if gain is None:
             return "; ".join((no_gain_text(search, improving.budget), *summary(search)[:1]))
-        count = len(gain.arm)
-        return f"{gain_text(gain)} with {counted(count, 'pin')}, which T proposes"
+        return f"{gain_text(gain)} with {proposal_text(gain.arm)}, which T proposes"
 
     return _order("improve", graph, work)
 
@@ -209,13 +210,20 @@ def _order(kind: JobKind, graph: GraphRow, work: Callable[[QueueRun], str]) -> O
 async def pin_found(app: BaseApp, graph: GraphRow, search: Search) -> None:
     """Show the pins that a search proposes, then pin them."""
     wanted, gain = proposals(search), result_of(search)
-    if gain is None or not wanted:
+    if gain is None:
         app.warn("No pin is proposed for this graph; i searches.")
+        return
+    beside = beside_pins(gain.arm)
+    how = f"`rocm-tui improve {graph.id}` prints how a program sets that"
+    if not wanted:
+        app.warn(f"The gain needs no pin but {beside}: {how}.")
         return
     rows, sessions = rows_of(graph), app.feed.model.sessions
     planned = await to_thread(plan_proposals, wanted, rows, sessions, app.layout)
     lines = [f"graph {graph.id} is {gain_text(gain)} with", ""]
     lines += [line for proposal in wanted for line in _pin_lines(proposal)]
+    if beside:
+        lines += ["", f"together with {beside}:", how]
     note = note_of(search, gain)
     command = _pins_command(app, graph, wanted, note)
     if await confirm(app, f"Pin {len(wanted)} proposed", "Pin", lines, command):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from backend.disk.layout import Layout
 from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.events import GraphCalled, GraphCompiled
-from backend.model.graph import Graph, Trial
+from backend.model.graph import Graph
 from backend.wire.jobs import MeasureJob, MeasureResult, TrialJob, TrialResult, WorkerJob
 from rocm_tui.actions.sources import load_model
 from rocm_tui.jobs.limits import JobError
@@ -56,14 +56,16 @@ def graph_of(layout: Layout) -> GraphRow:
 @dataclass
 class Workers:
     """A `RunJob`: what is measured alone and in the graph is given. `before` is called with each
-    job; `torch` is what trials say of themselves."""
+    job; `torch` and `trouble` are what trials say of themselves."""
 
     effect: Effect = field(default_factory=lambda: additive({}))
     seed: str = ""
     noise: float = 0.001
     torch: str = "2.13.0"
     slower: float = 1.05
+    failing: dict[str, str] = field(default_factory=dict)
     before: Callable[[WorkerJob[Any]], None] = lambda job: None
+    trouble: Callable[[TrialJob], tuple[str, ...]] = lambda job: ()
     jobs: list[WorkerJob[Any]] = field(default_factory=list)
 
     def __call__(self, job: WorkerJob[Any]) -> Any:
@@ -72,12 +74,14 @@ class Workers:
         if isinstance(job, MeasureJob):
             return MeasureResult(True, measurement=self._measured(job))
         assert isinstance(job, TrialJob)
-        bench = Bench(self.effect, f"{self.seed} {len(self.jobs)}", self.noise)
+        seed = f"{self.seed} {len(self.jobs)}"
+        bench = Bench(self.effect, seed, self.noise, failing=self.failing)
         try:
             made = bench.trial(TrialStep("screen", 1, 0, job.arms, job.error, job.budget))
         except RuntimeError as error:
             raise JobError(str(error)) from error
-        trial = Trial(job.graph, float(len(self.jobs)), made.arms, torch=self.torch, device="cpu")
+        trial = replace(made, graph=job.graph, when=float(len(self.jobs)), torch=self.torch)
+        trial = replace(trial, device="cpu", trouble=self.trouble(job))
         return TrialResult(True, trial=trial)
 
     def _measured(self, job: MeasureJob) -> Measurement:

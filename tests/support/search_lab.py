@@ -60,6 +60,7 @@ class Bench:
     """Times arms: each with a normal error of `noise`, in one process with a `bias` of its own.
 
     Its trials are wrong just as often as they are allowed to be where `bias` is 0 and `margin` is.
+    `broken` choices end the worker, arms with one of `failing` fail for that reason.
     """
 
     effect: Effect
@@ -69,6 +70,7 @@ class Bench:
     margin: float = 0.0
     broken: frozenset[str] = frozenset()
     wrong: frozenset[str] = frozenset()
+    failing: Mapping[str, str] = field(default_factory=dict)
     chance: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +88,9 @@ class Bench:
         shift = self.chance.gauss(0, self.noise / 2)
         arms = [TrialArm(step.arms[0], ms=exp(base + shift), ratio=1.0, verdict="tied", kernels=9)]
         for arm in step.arms[1:]:
+            if failed := [self.failing[c.identity] for c in arm if c.identity in self.failing]:
+                arms.append(TrialArm(arm, failed=failed[0]))
+                continue
             bias = self.chance.gauss(0, self.bias)
             value = self.effect(arm) - base + bias + self.chance.gauss(0, self.noise)
             low, high = exp(value - half), exp(value + half)

@@ -19,7 +19,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
 from rocm_tui.render.graphs import arm_label, interval
-from rocm_tui.render.improve import best_text, gain_text
+from rocm_tui.render.improve import best_text, gain_text, proposal_text
 from rocm_tui.render.pins import moment
 from rocm_tui.render.table import Field, Line, Span, cells
 from rocm_tui.search.steps import search_status
@@ -256,9 +256,9 @@ class TrialsScreen(BaseScreen):
         sure = search_status(search).sure
         if sure is None:
             return ((f" improve: {best_text(search)}", "head"),)
-        count = len(sure.arm)
-        pins = f"{counted(count, 'pin')} proposed (p)"
-        return ((f" improve: {gain_text(sure)}", "good"), (f", {pins}", "head"))
+        key = " (p)" if swaps_of(sure.arm) else ""
+        proposed = f", {proposal_text(sure.arm)} proposed{key}"
+        return ((f" improve: {gain_text(sure)}", "good"), (proposed, "head"))
 
     def _job(self, row: GraphRow) -> Job | None:
         """The running or waiting search or proof of a graph."""

@@ -21,7 +21,6 @@ from rocm_tui.actions.improve import (
     GraphSearch,
     SearchProgress,
     SearchUnreadable,
-    is_finished,
     only_search,
     pick_graph,
     pin_proposals,
@@ -39,11 +38,14 @@ from rocm_tui.config.settings import Config
 from rocm_tui.errors import NoSuchGraph, RocmTuiError
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.json_output import builtins_of
-from rocm_tui.render.improve import SearchJson, news_text, note_of, summary
+from rocm_tui.render.improve import SearchJson, news_text, no_gain_text, note_of, summary
+from rocm_tui.search.steps import finished
 from rocm_tui.search.types import Search
 from rocm_tui.session.graph_rows import GraphTuning
+from rocm_tui.session.stats import NEAR
 from tests.support.graph_log import inputs, measurement, use, writer_of
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
+from tests.support.search_lab import additive
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_what_is_faster_alone_and_slower_in_the_graph_is_not(layout: Layout) -> 
     workers = Workers(gains({8: 0.04}), slower=0.95)
     search = improve(layout, workers)
     assert proposals(search) == ()
-    assert is_finished(search)
+    assert finished(search)
     subject = search.subjects[0]
     assert subject.candidates[0].alone is not None
     assert subject.candidates[0].alone.verdict == "faster"
@@ -193,6 +195,65 @@ def test_another_bound_begins_anew(layout: Layout) -> None:
     assert "--within" in news[0].anew
 
 
+OPTION = "epilogue_fusion=False"
+
+
+def with_options(layout: Layout, **more: Any) -> Search:
+    """A search in which an option was confirmed."""
+    search = improve(layout, Workers(additive({OPTION: FIVE_PERCENT})), options=True, **more)
+    gain = result_of(search)
+    assert gain is not None and [change.identity for change in gain.arm] == [OPTION]
+    return search
+
+
+def test_what_nobody_asks_for_goes_on_as_it_was(layout: Layout) -> None:
+    first = with_options(layout, templates=True, within=0.2)
+    again = Workers()
+    assert improve(layout, again) == first == improve(layout, again, within=0.2)
+    assert improve(layout, again, options=True, templates=True) == first
+    assert again.jobs == []
+    plain = improve(layout, again, restart=True)
+    assert plain.within == NEAR and not any(subject.options for subject in plain.subjects)
+
+
+def test_a_search_of_options_alone_goes_on_without_asking_for_them(layout: Layout) -> None:
+    row = replace(graph_of(layout), tunings={})
+    first = GraphSearch(Workers(), layout, row, options=True).go()
+    assert GraphSearch(Workers(), layout, row).go() == first
+
+
+def test_options_that_are_asked_for_begin_anew_where_nothing_was_confirmed(layout: Layout) -> None:
+    improve(layout, Workers())
+    news: list[SearchProgress] = []
+    with_options(layout, tell=news.append)
+    assert news[0].anew == "the last search tried other options: begun anew"
+
+
+@pytest.mark.parametrize("asked", [{"within": 0.3}, {"templates": True}])
+def test_a_confirmed_gain_is_discarded_by_restart_alone(
+    layout: Layout, asked: dict[str, Any]
+) -> None:
+    first = with_options(layout)
+    workers = Workers()
+    with pytest.raises(NotTried, match=f"`rocm-tui improve {GRAPH} --restart` discards it"):
+        improve(layout, workers, **asked)
+    assert workers.jobs == [] and read_search(layout, GRAPH) == first
+    assert improve(layout, workers, restart=True, **asked).started > first.started
+
+
+def test_a_confirmed_gain_of_another_torch_or_text_stays_too(layout: Layout) -> None:
+    first = with_options(layout)
+    screened, *others = first.tries
+    write_search(layout, replace(first, tries=(*others, screened)))  # so something is left to do
+    before = search_path(layout, GRAPH).read_bytes()
+    with pytest.raises(NotTried, match="by another torch or device; that search confirmed a gain"):
+        improve(layout, Workers(torch="2.14.0"))
+    (layout.graphs / f"{GRAPH}.py").write_text("# another\n")
+    with pytest.raises(NotTried, match="the graph's text is another one"):
+        improve(layout, Workers())
+    assert search_path(layout, GRAPH).read_bytes() == before
+
+
 def test_a_cancelled_search_says_nothing_of_what_it_was_at(layout: Layout) -> None:
     def cancel(job: WorkerJob[Any]) -> None:
         if len(workers.jobs) == 3:
@@ -222,7 +283,7 @@ def test_a_budget_ends_it_and_says_what_is_open(layout: Layout) -> None:
     workers = Workers(before=work)
     search = improve(layout, workers, budget=100.0, clock=clock)
     assert len(workers.jobs) == 3
-    assert not is_finished(search)
+    assert not finished(search)
     assert search.seconds == 10.0
 
 
@@ -314,6 +375,83 @@ def test_a_failing_choice_does_not_end_the_search(layout: Layout) -> None:
     assert any("SIGSEGV" in line for line in summary(search))
 
 
+def test_a_search_that_stopped_says_why_and_its_next_run_tries_again(layout: Layout) -> None:
+    """Each tuning has one choice here, so that nothing else is left to try."""
+
+    def full(job: WorkerJob[Any]) -> None:
+        if isinstance(job, TrialJob):
+            raise JobError("the GPU is full")
+
+    search = improve(layout, Workers(before=full))
+    assert [bool(attempt.failed) for attempt in search.tries] == [True] * 3
+    assert not finished(search)
+    text = no_gain_text(search, 600.0)
+    assert text == "the search stopped, because 3 trials in a row failed: the GPU is full"
+    assert not any("stopped" in line for line in summary(search))
+    search = improve(layout, Workers(gains({8: FIVE_PERCENT})))
+    assert result_of(search) is not None and finished(search)
+    assert not any(attempt.failed for attempt in search.tries)
+
+
+def test_failures_of_an_earlier_run_do_not_stop_the_next_one(layout: Layout) -> None:
+    def cut(job: WorkerJob[Any]) -> None:
+        if len(workers.trials) == 2:
+            raise KeyboardInterrupt
+        if isinstance(job, TrialJob):
+            workers.jobs.append(job)
+            raise JobError("the GPU is full")
+
+    workers = Workers(before=cut)
+    with pytest.raises(KeyboardInterrupt):
+        improve(layout, workers)
+    left = read_search(layout, GRAPH)
+    assert left is not None and len(left.tries) == 2
+
+    def once(job: WorkerJob[Any]) -> None:
+        if isinstance(job, TrialJob) and not fuller.trials:
+            fuller.jobs.append(job)
+            raise JobError("the GPU is full")
+
+    fuller = Workers(gains({16: FIVE_PERCENT}), before=once)
+    search = improve(layout, fuller)
+    assert [bool(attempt.failed) for attempt in search.tries[:2]] == [True, False]
+    assert result_of(search) is not None
+
+
+def test_outputs_are_said_to_differ_only_where_they_did(layout: Layout) -> None:
+    def of_the_worker(reason: str) -> Search:
+        workers = Workers(gains({8: FIVE_PERCENT}))
+        failing = {"mm-1": reason}
+        workers.before = lambda job: workers.failing.update(
+            failing if len(workers.jobs) > 5 else {}
+        )
+        search = improve(layout, workers, restart=True)
+        assert result_of(search) is None
+        return search
+
+    text = "; ".join(summary(of_the_worker("out of memory")))
+    assert "differed" not in text and "new processes have not confirmed it yet" in text
+    wrong = "wrong result: output 0 has another shape or type"
+    assert "in new processes its outputs differed" in "; ".join(summary(of_the_worker(wrong)))
+
+
+AGAIN = "Inductor benchmarked choices again for mm-1, which can be a part of the difference"
+
+
+def test_what_disturbed_the_confirmation_is_said(layout: Layout) -> None:
+    def trouble(job: TrialJob) -> tuple[str, ...]:
+        busy = f"busy neighbour: in trial {len(workers.trials)}"
+        return (busy, AGAIN) if job.fresh else ("preempted",)
+
+    workers = Workers(gains({8: FIVE_PERCENT}), trouble=trouble)
+    search = improve(layout, workers)
+    expected = ["busy neighbour: in trial 8", AGAIN]
+    assert summary(search)[-2:] == expected
+    assert not any("preempted" in line for line in summary(search))
+    assert builtins_of(SearchJson.of(search))["trouble"] == expected
+    assert summary(improve(layout, Workers(), restart=True))[1:] == []
+
+
 def test_the_pins_carry_the_figure(layout: Layout) -> None:
     search = improve(layout, Workers(gains({8: FIVE_PERCENT, 16: FIVE_PERCENT})))
     gain = result_of(search)
@@ -400,7 +538,7 @@ def test_a_tuning_that_no_source_has_is_neither_measured_nor_tried(layout: Layou
     tunings = {**row.tunings, unknown.key: GraphTuning(unknown)}
     workers = Workers()
     search = GraphSearch(workers, layout, replace(row, tunings=tunings)).go()
-    assert is_finished(search)
+    assert finished(search)
     (unfit,) = (subject for subject in search.subjects if subject.unfit)
     assert (unfit.inputs, unfit.unfit) == (
         unknown.inputs,

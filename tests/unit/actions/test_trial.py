@@ -158,6 +158,8 @@ def arm(swaps: Arm = A, ratio: float = 0.95, verdict: str = "faster", **more: An
         "ratio_high": ratio + 0.01,
         "passes": 64,
         "kernels": 7,
+        "error": 0.0,
+        "allowed": 1e-5,
     }
     return TrialArm(swaps, verdict=verdict, **{**numbers, **more})  # type: ignore[arg-type]
 
@@ -279,6 +281,28 @@ def test_an_arm_that_failed_once_has_failed() -> None:
     assert [one.failed for one in done.arms] == ["", "", "it crashed"]
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_outputs_that_differed_in_one_process_differ(at: int) -> None:
+    """Also in a process in which others took the CPU all the time, so that it has no times."""
+    fast = arm(A, 0.9, error=0.0, allowed=1e-3)
+    wrong = replace(fast, error=0.5)
+    for odd in (wrong, replace(wrong, ratio_low=0.0, ratio_high=inf)):
+        arms = [odd if number == at else fast for number in range(3)]
+        done = combined([trial(each) for each in arms])
+        assert done.arms[1].error == 0.5
+        assert best_arm(done) is None and pin_command(done, TUNING, "abc1234") == ""
+    unknown = [replace(fast, error=None if number == at else 0.0) for number in range(3)]
+    assert combined([trial(each) for each in unknown]).arms[1].error is None
+    assert combined([trial(fast)] * 3).arms[1].error == 0.0
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_code_that_differed_in_one_process_is_not_the_same(at: int) -> None:
+    arms = [arm(A, 1.0, "tied", same=number != at) for number in range(3)]
+    assert not combined([trial(each) for each in arms]).arms[1].same
+    assert combined([trial(arm(A, 1.0, "tied", same=True))] * 3).arms[1].same
+
+
 def test_two_processes_are_too_few() -> None:
     assert combined([trial(arm(A)), trial(arm(A))]).arms[1].verdict == "unclear"
 
@@ -338,6 +362,9 @@ def test_outputs_that_differ_too_much_are_never_the_best() -> None:
     assert best_arm(both) == right
     assert pin_command(both, TUNING, "abc1234") == "rocm-tui pin abc1234 cpp_B"
     assert any("computes something else" in text for text in sentences(both, TUNING))
+    unknown = trial(arm(A, 0.5, error=None))
+    assert best_arm(unknown) is None and pin_command(unknown, TUNING, "abc1234") == ""
+    assert "differ" not in " ".join([short(unknown), *sentences(unknown)])
     assert output(wrong).startswith("differs") and output(right) == "1e-06"
     assert output(arm(error=0.0)) == "same bits" and output(arm(error=inf)).startswith("differs")
     assert pin_command(trial(wrong), TUNING, "abc1234") == ""

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from math import log
 from pathlib import Path
 
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.graph import CompileOption, Swap, options_of
+from backend.model.graph import TEMPLATES, CompileOption, Swap, options_of
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import GraphSearch, result_of, rows_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import graphs as command
 from rocm_tui.cli.entry import main
-from rocm_tui.render.improve import SearchJson
+from rocm_tui.render.improve import (
+    SearchJson,
+    best_text,
+    proposal_text,
+    subject_title,
+    summary,
+)
 from rocm_tui.search.types import Search
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
-from tests.support.search_lab import additive
+from tests.support.search_lab import Bench, additive, advance, options_subject, run, search_of
 
 
 class Terminal(io.StringIO):
@@ -86,6 +93,22 @@ def test_yes_pins_unasked_and_what_is_pinned_is_not_offered_again(
     assert len(sentences) == 2
 
 
+def test_a_pin_that_needs_an_option_says_so(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pin alone was never confirmed to make the graph faster."""
+    effects = {"epilogue_fusion=False": 2 * FIVE_PERCENT, "mm-1": FIVE_PERCENT}
+    searching = GraphSearch(Workers(additive(effects)), layout, graph_of(layout), options=True)
+    offer(layout, searching.go())
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "rocm-tui pin " in line]
+    assert line.endswith(") together with epilogue_fusion=False'")
+    offer(layout, searching.go(), yes=True)
+    (pin,) = PinStore(layout).pins()
+    assert f"--note '{pin.note}'" in line
+    assert proposal_text((TEMPLATES,)) == "our kernels"
+    assert proposal_text((CompileOption("a", "1"), TEMPLATES)) == "a=1 and our kernels"
+
+
 def test_the_end_is_two_tables_and_sentences(
     layout: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +148,33 @@ def test_only_confirmed_options_are_printed_as_a_line_of_a_program(
     assert gain is not None and gain.compile_call == call.strip()
     unconfirmed = replace(search, tries=tuple(t for t in search.tries if t.kind != "confirm"))
     assert SearchJson.of(unconfirmed).gain is None
+
+
+COMBO = CompileOption("combo_kernels", "True")
+POINTWISE = CompileOption("max_autotune_pointwise", "True")
+
+
+def test_what_was_kept_has_the_figure_of_the_trial_that_kept_it() -> None:
+    """The better one is kept first, and the other one beside it."""
+    effects = {COMBO.label: log(0.9), POINTWISE.label: log(0.8)}
+    search = replace(search_of(0), subjects=(options_subject(COMBO, POINTWISE),))
+    bench = Bench(additive(effects), noise=0.0001)
+    search = advance(advance(search, bench), bench)
+    assert best_text(search) == "2 kept, some 28.0 % faster when tried, not confirmed"
+
+
+def test_an_option_of_two_sweeps_is_counted_once() -> None:
+    bench = Bench(additive({COMBO.label: -0.1}), noise=0.0001)
+    search = run(replace(search_of(0), subjects=(options_subject(COMBO, POINTWISE),)), bench)
+    assert [len(attempt.arms) for attempt in search.tries if attempt.kind == "screen"] == [3, 2]
+    assert summary(search)[0].startswith("2 options tried in 7 trials")
+
+
+def test_our_kernels_are_no_option_of_inductor() -> None:
+    assert subject_title(options_subject(TEMPLATES)) == "our kernels"
+    assert subject_title(options_subject(COMBO)) == "options of Inductor"
+    both = options_subject(TEMPLATES, COMBO)
+    assert subject_title(both) == "options of Inductor and our kernels"
 
 
 def test_options_that_are_only_reset_or_need_pins_too_are_printed_as_such(

@@ -12,6 +12,7 @@ from backend.model.graph import Arm, CompileOption
 from rocm_tui.search.steps import (
     CONFIRMING,
     LOOKS,
+    MOST_FAILURES,
     RESERVE,
     SCREENING,
     finished,
@@ -236,6 +237,45 @@ def test_a_confirmation_whose_outputs_differ_proposes_nothing_and_ends() -> None
     search = run(search, worse)
     assert kinds(search).count("confirm") == 1
     assert search_status(search).sure is None
+
+
+MEMORY = "out of memory"
+
+
+def test_a_process_that_times_nothing_is_no_result_of_a_confirmation() -> None:
+    bench = Bench(additive({"triton-0a": -0.05}), noise=0.001)
+    begun = advance(search_of(1), bench)
+    search = advance(begun, replace(bench, failing={"triton-0a": MEMORY}))
+    assert search.tries[-1].trial is not None and not search_status(search).settled
+    assert trial_step(search).processes == LOOKS[0]
+    search = run(search, bench)
+    assert kinds(search).count("confirm") == 1 + LOOKS[0]
+    assert search_status(search).sure is not None
+    failing = run(begun, replace(bench, failing={"triton-0a": MEMORY}))
+    assert kinds(failing).count("confirm") == MOST_FAILURES
+    assert search_status(failing).stopped == MEMORY
+    assert not search_status(failing).settled
+
+
+def test_one_process_with_a_wrong_result_ends_a_confirmation() -> None:
+    """A worker says so of outputs that it cannot even compare."""
+    bench = Bench(additive({"triton-0a": -0.05}), noise=0.001)
+    search = advance(advance(search_of(1), bench), bench)
+    odd = "wrong result: output 0 is not finite at other places"
+    search = run(advance(search, replace(bench, failing={"triton-0a": odd})), bench)
+    assert kinds(search).count("confirm") == 2
+    now = search_status(search)
+    assert (now.settled, now.gain, now.sure, now.stopped) == (True, None, None, "")
+
+
+def test_pruning_that_failed_is_made_again() -> None:
+    bench = Bench(additive({"triton-0a": -0.05, "triton-1a": -0.05}), noise=0.001)
+    search = advance(advance(search_of(2, 1), bench), bench)
+    assert trial_step(search).kind == "prune"
+    failed = advance(search, replace(bench, broken=frozenset({"triton-0a"})))
+    assert failed.tries[-1].failed and not search_status(failed).pruned
+    assert trial_step(failed).kind == "prune"
+    assert search_status(advance(failed, bench)).pruned
 
 
 @pytest.mark.parametrize("seed", range(20))

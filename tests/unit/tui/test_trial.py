@@ -106,7 +106,7 @@ async def test_the_result_stands_in_the_pane(tmp_path: Path) -> None:
         assert "In graph" not in screen_text(app.screen)
         swap = Swap("mm", inputs(8), "highest", "mm-1", "mm")
         baseline = TrialArm((), 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, "tied", 64)
-        arm = TrialArm((swap,), 0.956, 0.95, 0.96, 0.956, 0.951, 0.961, "faster", 64)
+        arm = TrialArm((swap,), 0.956, 0.95, 0.96, 0.956, 0.951, 0.961, "faster", 64, error=0.0)
         writer = writer_of(tmp_path, "7a1a1000")
         writer.write(GraphTried(Trial("aaaaaa1", 400.0, (baseline, arm), rounds=64)))
         writer.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -11,6 +13,7 @@ from backend.disk.layout import Layout
 from backend.model.events import GraphTried
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import GraphSearch, read_search
+from rocm_tui.jobs.queue import QueueRun
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.graph_actions import improve_order, prove_order
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
@@ -26,6 +29,9 @@ from tests.support.improve_lab import (
     write_graph,
 )
 from tests.support.screen_lab import SIZES, asked, running, screen_text, until
+from tests.support.search_lab import additive
+
+OPTION = "epilogue_fusion=False"
 
 
 @pytest.fixture
@@ -109,6 +115,36 @@ async def test_what_was_found_is_pinned_after_a_yes(layout: Layout) -> None:
         await until(pilot, lambda: PinStore(layout).pins())
         (pin,) = PinStore(layout).pins()
         assert pin.note.startswith(f"improve: graph {GRAPH} ")
+
+
+async def test_an_option_that_a_gain_needs_is_named_beside_its_pin(layout: Layout) -> None:
+    effects = {OPTION: 2 * FIVE_PERCENT, "mm-1": FIVE_PERCENT}
+    GraphSearch(Workers(additive(effects)), layout, graph_of(layout), options=True).go()
+    async with running(layout.root, size=(200, 60)) as (app, pilot):
+        screen = await trials_of(app, pilot)
+        await until(pilot, lambda: f", 1 pin, {OPTION} proposed (p)" in about(screen))
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        assert f"together with {OPTION}:" in str(app.screen.query_one("#lines").render())
+        await pilot.press("enter")
+        await until(pilot, lambda: PinStore(layout).pins())
+        (pin,) = PinStore(layout).pins()
+        assert pin.note.endswith(f") together with {OPTION}")
+
+
+async def test_a_gain_by_options_alone_is_no_pin(layout: Layout) -> None:
+    workers, graph = Workers(additive({OPTION: FIVE_PERCENT})), graph_of(layout)
+    GraphSearch(workers, layout, graph, options=True).go()
+    entry: Any = None  # the search is finished, so no worker is asked
+    queue = SimpleNamespace(told=lambda *step: None)
+    text = improve_order(graph, layout).work(QueueRun(queue, entry))  # type: ignore[arg-type]
+    assert text.endswith(f") with {OPTION}, which T proposes")
+    async with running(layout.root, size=(200, 60)) as (app, pilot):
+        screen = await trials_of(app, pilot)
+        await until(pilot, lambda: f", {OPTION} proposed" in about(screen))
+        assert "(p)" not in about(screen) and "pin" not in about(screen)
+        await pilot.press("p")
+        await until(pilot, lambda: any(OPTION in n.message for n in app._notifications))
 
 
 async def test_a_file_that_is_no_search_is_said(layout: Layout) -> None:
