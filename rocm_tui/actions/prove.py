@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from backend.cache.autotune import copy_unpinned, discard
+from backend.cache.autotune import copy_unpinned
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.measure.trial import ERROR, LEAST_PROCESSES, across_processes
@@ -20,7 +20,7 @@ from backend.model.tuning import Pin
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult
-from rocm_tui.actions.trial import NotTried, text_of
+from rocm_tui.actions.trial import NotTried, private_folder, text_of
 from rocm_tui.config.settings import config
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.run import RunJob, RunJobAt, try_modes
@@ -74,10 +74,9 @@ class Proving:
 
     def go(self) -> GraphProof:
         """Raises JobError, NotTried and StoreErrors."""
-        private = Layout(self._layout.graphs / "prove")
-        self._copy(private)
         arms: dict[bool, list[TrialArm]] = {False: [], True: []}
-        try:
+        with private_folder(self._layout) as private:
+            self._copy(private)
             for number in range(self._pairs):
                 order = [False, True]
                 self._chance.shuffle(order)
@@ -85,13 +84,10 @@ class Proving:
                     self._tell(2 * number + at, 2 * self._pairs, pinned)
                     run = self._run if pinned else self._run.at(private)
                     arms[pinned].append(self._arm(run))
-        finally:
-            discard(self._layout, private)
         return self._proof(arms[False], arms[True])
 
     def _copy(self, private: Layout) -> None:
         """The person's tunings without pins, and the graph's text."""
-        discard(self._layout, private)
         copy_unpinned(self._layout, private)
         text = text_of(self._layout, self._graph.id)
         safe.make_folder(private.root, private.graphs)

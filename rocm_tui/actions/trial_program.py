@@ -18,7 +18,6 @@ import json
 import os
 import random
 import re
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import psutil
-
-from backend.cache.autotune import copy_pinned, copy_unpinned, discard
+from backend.cache.autotune import copy_pinned, copy_unpinned
 from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
@@ -51,7 +48,7 @@ from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.pins.file import PinFile, PinRecord, read_pin_file
 from backend.pins.holders import kernel_file_of
 from rocm_tui.actions.sources import load_model
-from rocm_tui.actions.trial import NotTried
+from rocm_tui.actions.trial import NotTried, private_folder
 from rocm_tui.actions.trial_tables import TableSides, read_tables
 from rocm_tui.config.settings import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
@@ -211,27 +208,8 @@ def read_spread(layout: Layout, graph: str) -> tuple[float, ...]:
 @contextmanager
 def _private_layouts(layout: Layout) -> Iterator[dict[Side, Layout]]:
     """Yield a private cache dir for each side, removed afterwards."""
-    here = _ours()
-    _remove_left(layout, here)
-    folder = Layout(layout.graphs / f"{here}{os.getpid()}-{secrets.token_hex(4)}")
-    try:
+    with private_folder(layout) as folder:
         yield {side: Layout(folder.root / side) for side in SIDES}
-    finally:
-        discard(layout, folder)
-
-
-def _ours() -> str:
-    """How the folders of this machine's trials begin."""
-    host = "".join(c if c.isalnum() or c in ".-" else "_" for c in socket.gethostname())[:64]
-    return f"trial-{host}-"
-
-
-def _remove_left(layout: Layout, begin: str) -> None:
-    """The folders of trials that were killed."""
-    for path in layout.graphs.glob(f"{begin}*"):
-        pid = path.name.removeprefix(begin).partition("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            discard(layout, Layout(path))
 
 
 class _PinSides:

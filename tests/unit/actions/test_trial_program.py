@@ -23,7 +23,7 @@ from backend.model.inductor_kernel import TRITON, inputs_of
 from backend.model.session import Session
 from backend.pins.file import PinRecord
 from backend.pins.store import PinStore
-from rocm_tui.actions.trial import NotTried
+from rocm_tui.actions.trial import NotTried, private_name
 from rocm_tui.actions.trial_program import (
     _ours,
     code_of,
@@ -105,7 +105,9 @@ def test_a_planted_difference_is_found_and_nothing_of_the_persons_changes(layout
 def test_folders_of_trials_that_were_killed_are_removed(layout: Layout) -> None:
     over = subprocess.Popen(["true"])
     over.wait()
-    dead, alive = (layout.graphs / f"{_ours()}{pid}-0badcafe" for pid in (over.pid, os.getpid()))
+    dead, alive = (
+        layout.graphs / f"{private_name()}{pid}-0badcafe" for pid in (over.pid, os.getpid())
+    )
     other = layout.graphs / f"trial-another.host-{over.pid}-0badcafe"
     for folder in (dead, alive, other):
         (folder / "with").mkdir(parents=True)
