@@ -14,9 +14,9 @@ from dataclasses import replace
 from backend.cache.autotune import copy_unpinned
 from backend.disk import safe
 from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.measure.trial import ERROR, LEAST_PROCESSES, across_processes
 from backend.model.graph import TrialArm
-from backend.model.tuning import Pin
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult
@@ -139,15 +139,14 @@ class Proving:
 # The figure goes into the notes of the pins.
 
 
-def annotate(layout: Layout, proof: GraphProof, figure: str) -> list[Pin]:
-    """Put the figure into the notes of the graph's pins. Raises StoreErrors."""
+def annotate(layout: Layout, proof: GraphProof, figure: str) -> str:
+    """Put the figure into the notes of the graph's pins that are still pinned. Return why it is not
+    in all of them, or an empty text: a proof took minutes, so no error may hide its result."""
     store = PinStore(layout)
-    pins = [status.pin for status in proof.pins]
-    return [
-        store.annotate(
-            pin.key,
-            pin.system_hash,
-            note_with(pin.note, proof.graph, figure, proof.verdict != "unclear"),
-        )
-        for pin in pins
-    ]
+    try:
+        for status in proof.pins:
+            note = note_with(status.pin.note, proof.graph, figure, proof.verdict != "unclear")
+            store.annotate(status.pin, note)
+    except StoreError as error:
+        return plain(f"the figure is not in the notes of all pins: {error}")
+    return ""

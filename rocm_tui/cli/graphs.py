@@ -602,7 +602,6 @@ def prove_command(
     consent(layout, picked.graph, yes)
     with ended_by_signals(), work.line.during("", ""):
         proof = proving.go()
-    annotate(layout, proof, proof_figure(proof))
     if json:
         say.out_json(ProofJson.of(proof))
     else:
@@ -611,3 +610,5 @@ def prove_command(
         for sentence in proof_sentences(proof):
             say.out(f"{sentence[0].upper()}{sentence[1:]}.")
     return ExitCode.of(proof.verdict == "faster" and not proof.contradicted)
+    if trouble := annotate(layout, proof, proof_figure(proof)):
+        say.err(trouble)

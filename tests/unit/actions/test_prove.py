@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from backend.cache.autotune import cache_paths, is_raised
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.graph import Trial, TrialArm
 from backend.model.tuning import Pin
@@ -19,12 +20,16 @@ from rocm_tui.actions.pin import pin_choice, pinnable
 from rocm_tui.actions.prove import Proving, annotate, pins_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
+from rocm_tui.cli import graphs as command
+from rocm_tui.cli.entry import main
 from rocm_tui.config.settings import Config
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.json_output import builtins_of
 from rocm_tui.render.improve import ProofJson, gain_text, proof_figure
 from rocm_tui.search.types import note_with
-from rocm_tui.session.graph_rows import graph_rows
+from rocm_tui.session.graph_rows import GraphRow, graph_rows
+from rocm_tui.tui.graph_actions import prove_order
+from tests.support.documents import document
 from tests.support.graph_log import inputs
 from tests.support.improve_lab import GRAPH, TEXT, graph_of, write_graph
 
@@ -148,11 +153,6 @@ def test_the_figure_goes_into_the_note_and_the_history(layout: Layout) -> None:
     assert all(status.state == "active" for status in PinStore(layout).status())
 
 
-@pytest.mark.parametrize(
-    ("note", "after"),
-    [
-        ("", "prove: graph a 2 %"),
-        ("mine", "mine; prove: graph a 2 %"),
 def test_a_pin_that_is_gone_or_another_by_then_gets_no_note(layout: Layout) -> None:
     pin(layout, 16, "tri-1")
     proof = Proving(Stock(layout), layout, graph_of(layout), pairs=3).go()
@@ -187,6 +187,11 @@ def test_a_note_that_cannot_be_written_hides_no_result(
     assert "% faster (" in said and "; the figure is not in the notes of all pins: " in said
 
 
+@pytest.mark.parametrize(
+    ("note", "after"),
+    [
+        ("", "prove: graph a 2 %"),
+        ("mine", "mine; prove: graph a 2 %"),
         ("improve: graph a 4.4 % faster (3.9 to 4.9 %)", "prove: graph a 2 %"),
         ("mine; prove: graph a 1 %; more", "mine; more; prove: graph a 2 %"),
         ("prove: graph b 1 %", "prove: graph b 1 %; prove: graph a 2 %"),
