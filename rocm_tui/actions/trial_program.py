@@ -85,6 +85,11 @@ class Steps:
 
     marker: re.Pattern[str] | None = None
     graph: str | None = None
+ONCE = (
+    "Each side was compiled once: the interval does not cover how much compilations of the program "
+    "differ, which --spread shows."
+)
+"""After its first run a side loads its compiled graphs from Inductor's cache."""
     skip: int = SKIP
 
 
@@ -255,6 +260,10 @@ class _PinSides:
 
 class _Runner:
     def __init__(
+        graphs = (layout.fxgraph.exists() for layout in self._layouts.values())
+        return (*self._code_doubts(code), *([ONCE] if any(graphs) else []))
+
+    def _code_doubts(self, code: Mapping[Side, frozenset[bytes]]) -> tuple[str, ...]:
         self,
         command: Sequence[str],
         layout: Layout,

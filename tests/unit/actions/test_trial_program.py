@@ -25,7 +25,7 @@ from backend.pins.file import PinRecord
 from backend.pins.store import PinStore
 from rocm_tui.actions.trial import NotTried, private_name
 from rocm_tui.actions.trial_program import (
-    _ours,
+    ONCE,
     code_of,
     copy_times,
     not_launched,
@@ -136,6 +136,14 @@ def test_a_spent_budget_ends_it_unclear(layout: Layout) -> None:
 def test_the_same_code_on_both_sides_is_told(layout: Layout) -> None:
     trial = tried(layout, command(10, 10, "same"), pairs=None, budget=0.1)
     assert "both sides run the same code" in trial.trouble[0]
+
+
+def test_a_side_that_loads_its_compiled_graphs_is_said_to_be_compiled_once(
+    layout: Layout,
+) -> None:
+    trial = tried(layout, command(10, 30, "graphs"))
+    assert trial.trouble == (ONCE,) and trial.verdict.verdict == "faster"
+    assert ONCE in program_sentences(trial)
 
 
 def test_a_program_that_compiles_elsewhere_is_told(layout: Layout) -> None:
