@@ -185,7 +185,8 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
         fields["verdict"] = arm.verdict
     for kind in ("option", "choice", "kernels"):
         tried = [arm for of, arm in _tried(improved) if of == kind]
-        best = min(tried, key=lambda arm: (arm["verdict"] != "faster", arm["ratio"]), default=None)
+        right = filter(_agrees, tried)
+        best = min(right, key=lambda arm: (arm["verdict"] != "faster", arm["ratio"]), default=None)
         fields[f"{kind}_tried"] = len(tried)
         fields |= {f"{kind}_{key}": best and best[key] for key in ("name", "ratio", "verdict")}
     failed = [f"{name}: {step['failed']}" for name, step in steps.items() if "failed" in step]
@@ -219,6 +220,11 @@ def _plan_names(gain: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{name}={value}" for name, value in gain.get("options", {}).items())
     yield from (choice["name"] for choice in gain.get("choices", ()))
     if gain.get("templates"):
+def _agrees(arm: Mapping[str, Any]) -> bool:
+    """As the search has it; JSON has null for an error that is not finite."""
+    return arm["error"] is not None and arm["error"] <= (arm["allowed"] or 0.0)
+
+
         yield "kernels"
 
 
