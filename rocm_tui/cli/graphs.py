@@ -618,6 +618,6 @@ def prove_command(
         say.out()
         for sentence in proof_sentences(proof):
             say.out(f"{sentence[0].upper()}{sentence[1:]}.")
-    return ExitCode.of(proof.verdict == "faster" and not proof.contradicted)
     if trouble := annotate(layout, proof, proof_figure(proof)):
         say.err(trouble)
+    return ExitCode.of(proof.verdict == "faster" and not proof.contradicted)
