@@ -12,10 +12,11 @@ choice and our kernels are verdicts of single trials of the search, which flatte
 
 Times are those that `models.py` prints: device microseconds of a pass; on a CPU, by the clock.
 
-Each GPU takes the next program when it is free. No step begins after `--seconds`, or would end
-later than that; with `--cache` the same command goes on with the next step. A step that fails, or
-takes longer than `--timeout`, is recorded and ends its program. With `--out`: `models.csv`, all
-rows in `models.json`, and a log of each program.
+Each GPU takes the next program when it is free. No step begins after `--seconds`, and no search
+that would end later; with `--cache` the same command goes on with the next step. A step that fails,
+or takes longer than `--timeout`, is recorded. `capture` then ends its program, as does `improve`
+without a gain; after other steps the next one follows. With `--out`: `models.csv`, all rows in
+`models.json`, and a log of each program.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Bench:
     """Measures programs, one step after another; a step whose result is kept is not repeated."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self.lock = threading.Lock()
+        """Held by whoever changes a row, or reads the rows of all threads."""
         self._args, self._folder = args, folder
         self._end = time.monotonic() + args.seconds
 
@@ -124,8 +127,9 @@ class Bench:
         seconds = round(time.monotonic() - begin, 1)
         value = last_json(out)
         result = {"seconds": seconds, "code": process.returncode, "value": value}
-        row["steps"][step] = result if value else {**result, "failed": failed}
-        self.write(row)
+        with self.lock:
+            row["steps"][step] = result if value else {**result, "failed": failed}
+            self.write(row)
         if self._args.out:
             with (self._args.out / f"{row['name']}.log").open("a") as log:
                 log.write(f"== {step}: exit code {process.returncode}, {seconds} s\n")
@@ -185,7 +189,8 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
         fields["verdict"] = arm.verdict
     for kind in ("option", "choice", "kernels"):
         tried = [arm for of, arm in _tried(improved) if of == kind]
-        best = min(tried, key=lambda arm: (arm["verdict"] != "faster", arm["ratio"]), default=None)
+        right = filter(_agrees, tried)
+        best = min(right, key=lambda arm: (arm["verdict"] != "faster", arm["ratio"]), default=None)
         fields[f"{kind}_tried"] = len(tried)
         fields |= {f"{kind}_{key}": best and best[key] for key in ("name", "ratio", "verdict")}
     failed = [f"{name}: {step['failed']}" for name, step in steps.items() if "failed" in step]
@@ -213,6 +218,11 @@ def _tried(improved: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             first = next((arm for arm in candidate["graph"] if arm["ratio"]), None)
             if first is not None:
                 yield kind, {**first, "name": candidate["name"]}
+
+
+def _agrees(arm: Mapping[str, Any]) -> bool:
+    """As the search has it; JSON has null for an error that is not finite."""
+    return arm["error"] is not None and arm["error"] <= (arm["allowed"] or 0.0)
 
 
 def _plan_names(gain: Mapping[str, Any]) -> Iterator[str]:
@@ -283,10 +293,9 @@ def main() -> None:
         bench = Bench(args, folder)
         rows = {name: bench.row(name) for name in args.names}
         waiting = iter(rows.values())
-        lock = threading.Lock()
 
         def report(*finished: dict[str, Any]) -> None:
-            with lock:
+            with bench.lock:
                 print(table(finished), flush=True)
                 if args.out:
                     write(args.out, [*rows.values()])
@@ -298,7 +307,8 @@ def main() -> None:
                 except OutOfTime:
                     return
                 except Exception as error:  # the other programs go on
-                    row["failed"] = f"{type(error).__name__}: {error}"
+                    with bench.lock:
+                        row["failed"] = f"{type(error).__name__}: {error}"
                 finally:
                     report(row)
 

@@ -240,18 +240,18 @@ class PinStore:
         put_back(file.released, replace(record, pending=unfinished))
         return PinReport(record.pin, path, numbers, moved, restored)
 
-    def annotate(self, key: TuningKey, system_hash: str, note: str, who: str | None = None) -> Pin:
-        """Change only the note of a pin. Raises PinRefused if there is none."""
+    def annotate(self, pin: Pin, note: str, who: str | None = None) -> bool:
+        """Change only the note of a pin. Return False if it is no longer pinned."""
         with self._transaction() as file:
-            record = find_record(file.pins, system_hash, key)
-            if record is None:
-                raise PinRefused(f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned")
+            record = find_record(file.pins, pin.system_hash, pin.key)
+            if record is None or record.hash != pin.hash:
+                return False
             if record.note != note:
                 record = replace(record, note=note)
                 file.put(record)
                 file.note("note", record, who or default_who(), time.time(), note)
                 file.save(MAX_PIN_BYTES)
-            return record.pin
+            return True
 
     def keep_proof(self, pin: Pin, *, ok: bool, by: str, torch: str = "", what: str = "") -> bool:
         """Store evidence from generated code with the pin, and add it to the history with the note

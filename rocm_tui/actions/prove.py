@@ -10,16 +10,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from backend.cache.autotune import copy_unpinned, discard
+from backend.cache.autotune import copy_unpinned
 from backend.disk import safe
 from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.measure.trial import ERROR, LEAST_PROCESSES, across_processes
 from backend.model.graph import TrialArm
-from backend.model.tuning import Pin
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob
-from rocm_tui.actions.trial import NotTried, text_of
+from rocm_tui.actions.trial import NotTried, private_folder, text_of
 from rocm_tui.config.settings import config
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.run import RunJob, RunJobAt
@@ -72,10 +72,9 @@ class Proving:
 
     def go(self) -> GraphProof:
         """Raises JobError, NotTried and StoreErrors."""
-        private = Layout(self._layout.graphs / "prove")
-        self._copy(private)
         arms: dict[bool, list[TrialArm]] = {False: [], True: []}
-        try:
+        with private_folder(self._layout) as private:
+            self._copy(private)
             for number in range(self._pairs):
                 order = [False, True]
                 self._chance.shuffle(order)
@@ -83,13 +82,10 @@ class Proving:
                     self._tell(2 * number + at, 2 * self._pairs, pinned)
                     run = self._run if pinned else self._run.at(private)
                     arms[pinned].append(self._arm(run))
-        finally:
-            discard(self._layout, private)
         return self._proof(arms[False], arms[True])
 
     def _copy(self, private: Layout) -> None:
         """The person's tunings without pins, and the graph's text."""
-        discard(self._layout, private)
         copy_unpinned(self._layout, private)
         text = text_of(self._layout, self._graph.id)
         safe.make_folder(private.root, private.graphs)
@@ -131,15 +127,14 @@ class Proving:
 # The figure goes into the notes of the pins.
 
 
-def annotate(layout: Layout, proof: GraphProof, figure: str) -> list[Pin]:
-    """Put the figure into the notes of the graph's pins. Raises StoreErrors."""
+def annotate(layout: Layout, proof: GraphProof, figure: str) -> str:
+    """Put the figure into the notes of the graph's pins that are still pinned. Return why it is not
+    in all of them, or an empty text: a proof took minutes, so no error may hide its result."""
     store = PinStore(layout)
-    pins = [status.pin for status in proof.pins]
-    return [
-        store.annotate(
-            pin.key,
-            pin.system_hash,
-            note_with(pin.note, proof.graph, figure, proof.verdict != "unclear"),
-        )
-        for pin in pins
-    ]
+    try:
+        for status in proof.pins:
+            note = note_with(status.pin.note, proof.graph, figure, proof.verdict != "unclear")
+            store.annotate(status.pin, note)
+    except StoreError as error:
+        return plain(f"the figure is not in the notes of all pins: {error}")
+    return ""

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import secrets
+import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf, isfinite, log
 from pathlib import Path
 
-from backend.cache.autotune import copy_unpinned
+import psutil
+
+from backend.cache.autotune import copy_unpinned, discard
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, StoreError
@@ -156,6 +162,32 @@ def private_cache(layout: Layout) -> Layout:
     private = Layout(layout.trials)
     copy_unpinned(layout, private)
     return private
+
+
+@contextmanager
+def private_folder(layout: Layout) -> Iterator[Layout]:
+    """Yield the path of a folder that no other process uses, which is removed afterwards."""
+    begin = private_name()
+    _remove_left(layout, begin)
+    folder = Layout(layout.graphs / f"{begin}{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        yield folder
+    finally:
+        discard(layout, folder)
+
+
+def private_name() -> str:
+    """Return how the names of this machine's private folders begin; a process id follows."""
+    host = "".join(c if c.isalnum() or c in ".-" else "_" for c in socket.gethostname())[:64]
+    return f"trial-{host}-"
+
+
+def _remove_left(layout: Layout, begin: str) -> None:
+    """Remove the folders of processes that were killed."""
+    for path in layout.graphs.glob(f"{begin}*"):
+        pid = path.name.removeprefix(begin).partition("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            discard(layout, Layout(path))
 
 
 BASELINE: Arm = ()

@@ -18,19 +18,16 @@ import json
 import os
 import random
 import re
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import psutil
-
-from backend.cache.autotune import copy_pinned, copy_unpinned, discard
+from backend.cache.autotune import copy_pinned, copy_unpinned
 from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
@@ -46,17 +43,26 @@ from backend.measure.trial import (
 )
 from backend.measure.verdict import schedule
 from backend.model.choice import is_kernel_time
-from backend.model.events import ChoiceSelected, GraphCalled, GraphCompiled, TuningStarted
+from backend.model.events import (
+    ChoiceSelected,
+    GraphCalled,
+    GraphCompiled,
+    SessionStarted,
+    TuningStarted,
+)
+from backend.model.graph import Trial
 from backend.model.inductor_kernel import TRITON, is_kernel
+from backend.model.session import Session
 from backend.pins.file import PinFile, PinRecord, read_pin_file
 from backend.pins.holders import kernel_file_of
 from rocm_tui.actions.sources import load_model
-from rocm_tui.actions.trial import NotTried
+from rocm_tui.actions.trial import NotTried, private_folder
 from rocm_tui.actions.trial_tables import TableSides, read_tables
 from rocm_tui.config.settings import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
+from rocm_tui.ingest.formats.event_folds import GRAPH_ID
 from rocm_tui.jobs.program import (
     SIDES,
     Ended,
@@ -79,12 +85,17 @@ PARTS = 20
 AT_ONCE = 0.3
 """The share of these parts that may have come all at once."""
 SHOWN = 5
+ONCE = (
+    "Each side was compiled once: the interval does not cover how much compilations of the program "
+    "differ, which --spread shows."
+)
+"""After its first run a side loads its compiled graphs from Inductor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
     """The definition of a step: the time between two lines that match `marker`, without the first
-    `skip`; or a call of the graph `graph`, as our hooks record it."""
+    `skip`; or a call of the graph whose id is or begins with `graph`, as our hooks record it."""
 
     marker: re.Pattern[str] | None = None
     graph: str | None = None
@@ -101,9 +112,10 @@ def steps_of(marker: str | None, graph: str | None, skip: int) -> Steps:
     if skip < 0:
         raise UsageError("--skip is a number of steps, 0 or more")
     try:
-        return Steps(None if marker is None else re.compile(marker), graph, skip)
+        pattern = None if marker is None else re.compile(marker)
     except re.error as error:
         raise UsageError(f"--step is no regular expression: {error}") from error
+    return Steps(pattern, None if graph is None else graph.lower(), skip)
 
 
 Tell = Callable[[ProgramRun], None]
@@ -164,6 +176,7 @@ def tune_cold(
     """
     tunings: list[ColdTuning] = []
     trouble: tuple[str, ...] = ()
+    session: Session | None = None
     for number in range(1, count + 1):
         with _private_layouts(layout) as layouts:
             private = layouts["without"]
@@ -172,6 +185,7 @@ def tune_cold(
             sides = _PinSides(layouts, ())
             runner = _Runner(command, layout, layouts, steps, sides, own, begun, lambda run: None)
             run = runner.run(number, "without")
+            steps, session = runner.steps, runner.session
             if not code_of(private):
                 trouble = (
                     "A run compiled nothing in the cache dir that it was given: the program may "
@@ -181,8 +195,8 @@ def tune_cold(
         tunings.append(ColdTuning(run.ms, run.steps, run.seconds, rows))
         tell(number, tunings[-1])
     spread = Spread(tuple(command), tuple(tunings), trouble)
-    if steps.graph is not None:
-        times = {"host": socket.gethostname(), "ms": spread.times}
+    if steps.graph is not None and session is not None:
+        times = {**_machine(session), "ms": spread.times}
         path = _spread_path(layout, steps.graph)
         safe.make_folder(layout.root, path.parent)
         safe.write_atomic(path, json.dumps(times).encode())
@@ -194,15 +208,27 @@ def _spread_path(layout: Layout, graph: str) -> Path:
     return layout.graphs / f"{graph}.spread.json"
 
 
-def read_spread(layout: Layout, graph: str) -> tuple[float, ...]:
-    """Return the times of a call of the graph in cold tunings on this host; empty if unknown."""
+def _machine(made_by: Session | Trial) -> dict[str, str | None]:
+    """Return what must be equal for a spread to say something about a trial on this host."""
+    return {
+        "host": socket.gethostname(),
+        "torch": made_by.torch,
+        "device": made_by.device,
+        "system": made_by.system_hash,
+    }
+
+
+def read_spread(layout: Layout, graph: str, trial: Trial) -> tuple[float, ...]:
+    """Return the times of a call of the graph in cold tunings on this host, by the torch and on
+    the device of a trial; empty if unknown."""
     path = _spread_path(layout, graph)
     try:
         document = safe.load_json(path, safe.read_bytes(path))
     except CacheUnreadable:
         return ()
     times = document.get("ms")
-    if document.get("host") != socket.gethostname() or not isinstance(times, list):
+    machine = _machine(trial)
+    if {name: document.get(name) for name in machine} != machine or not isinstance(times, list):
         return ()
     known = tuple(ms for ms in times if isinstance(ms, int | float) and is_kernel_time(ms))
     return known if len(known) >= LEAST else ()
@@ -211,27 +237,8 @@ def read_spread(layout: Layout, graph: str) -> tuple[float, ...]:
 @contextmanager
 def _private_layouts(layout: Layout) -> Iterator[dict[Side, Layout]]:
     """Yield a private cache dir for each side, removed afterwards."""
-    here = _ours()
-    _remove_left(layout, here)
-    folder = Layout(layout.graphs / f"{here}{os.getpid()}-{secrets.token_hex(4)}")
-    try:
+    with private_folder(layout) as folder:
         yield {side: Layout(folder.root / side) for side in SIDES}
-    finally:
-        discard(layout, folder)
-
-
-def _ours() -> str:
-    """How the folders of this machine's trials begin."""
-    host = "".join(c if c.isalnum() or c in ".-" else "_" for c in socket.gethostname())[:64]
-    return f"trial-{host}-"
-
-
-def _remove_left(layout: Layout, begin: str) -> None:
-    """The folders of trials that were killed."""
-    for path in layout.graphs.glob(f"{begin}*"):
-        pid = path.name.removeprefix(begin).partition("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            discard(layout, Layout(path))
 
 
 class _PinSides:
@@ -253,6 +260,10 @@ class _PinSides:
         pass
 
     def doubts(self, code: Mapping[Side, frozenset[bytes]]) -> tuple[str, ...]:
+        graphs = (layout.fxgraph.exists() for layout in self._layouts.values())
+        return (*self._code_doubts(code), *([ONCE] if any(graphs) else []))
+
+    def _code_doubts(self, code: Mapping[Side, frozenset[bytes]]) -> tuple[str, ...]:
         triton = any(record.op == TRITON for record in self._kernels)
         if not any(code.values()) and not triton:
             return (
@@ -290,7 +301,8 @@ class _Runner:
         self._command = tuple(command)
         self._layout = layout
         self._layouts = layouts
-        self._steps = steps
+        self.steps = steps
+        self.session: Session | None = None
         self._sides = sides
         self._env = env
         self._begun = begun
@@ -336,7 +348,7 @@ class _Runner:
         given = {**env, **self._sides.environment(side, pair)}
         env = {name: value for name, value in given.items() if value is not None}
         run = run_id()
-        if self._steps.graph is not None or self._sides.hooks:
+        if self.steps.graph is not None or self._sides.hooks:
             forbidden = hooks_forbidden(env)
             if forbidden:
                 raise NotTried(forbidden)
@@ -345,7 +357,7 @@ class _Runner:
 
         def hear(line: str, when: float) -> None:
             self._sides.hear(side, pair, line)
-            if self._steps.marker is not None and self._steps.marker.search(line):
+            if self.steps.marker is not None and self.steps.marker.search(line):
                 marks.append(when)
 
         try:
@@ -354,18 +366,18 @@ class _Runner:
             raise NotTried(f"{self._command[0]}: {error.strerror or error}") from error
         if ended.status:
             raise self._failed(side, ended, f"ended {_ending(ended.status)}")
-        if self._steps.graph is None:
+        if self.steps.graph is None:
             ms, count = self._between(marks, side, ended)
         else:
-            ms, count = self._calls(private, run, self._steps.graph, side, ended)
+            ms, count = self._calls(private, run, self.steps.graph, side, ended)
         done = ProgramRun(pair, side, self._sides.labels[side], ms, count, ended.seconds)
         self._runs.append(done)
         self._tell(done)
         return done
 
     def _between(self, marks: Sequence[float], side: Side, ended: Ended) -> tuple[float, int]:
-        assert self._steps.marker is not None
-        pattern, skip = self._steps.marker.pattern, self._steps.skip
+        assert self.steps.marker is not None
+        pattern, skip = self.steps.marker.pattern, self.steps.skip
         if not marks:
             raise self._failed(side, ended, f"printed no line that matches {pattern!r}")
         steps = marks[skip:]
@@ -388,15 +400,20 @@ class _Runner:
         self, private: Layout, run: str, graph: str, side: Side, ended: Ended
     ) -> tuple[float, int]:
         """The mean of the recorded calls of the graph, in all processes of the run."""
-        total, timed, seen = 0.0, 0, False
+        total, timed, ids = 0.0, 0, set[str]()
         for path in sorted(private.sessions.glob("*.jsonl")):
-            for call in _called(path, run, graph):
-                seen = True
+            for session, id, call in _called(path, run, graph):
+                ids.add(id)
+                self.session = session
                 if call.ms is not None:
                     total, timed = total + call.ms * call.timed, timed + call.timed
+        if len(ids) > 1:
+            several = f"calls several graphs whose ids begin with {graph}: {', '.join(sorted(ids))}"
+            raise self._failed(side, ended, f"{several}; give more digits")
         if not timed:
             what = f"has no call of graph {graph} that was timed"
-            raise self._failed(side, ended, what if seen else f"did not call graph {graph}")
+            raise self._failed(side, ended, what if ids else f"did not call graph {graph}")
+        self.steps = replace(self.steps, graph=ids.pop())
         return total / timed, timed
 
     def _failed(self, side: Side, ended: Ended, what: str) -> NotTried:
@@ -429,15 +446,19 @@ def code_of(layout: Layout) -> frozenset[bytes]:
     return frozenset(digests)
 
 
-def _called(path: Path, run: str, graph: str) -> Iterator[GraphCalled]:
-    """Yield the last count of each graph with this id, if the log is one of the run."""
+def _called(path: Path, run: str, graph: str) -> Iterator[tuple[Session, str, GraphCalled]]:
+    """Yield the session, the id and the last count of each graph whose id begins with `graph`, if
+    the log is one of the run."""
     events, _ = read_log(path)
-    session = getattr(events[0], "session", None) if events else None
-    if session is None or not session.id.startswith(run):
+    sessions = [event.session for event in events if isinstance(event, SessionStarted)]
+    if not sessions or not sessions[-1].id.startswith(run):
         return
-    numbers = {e.g for e in events if isinstance(e, GraphCompiled) and e.graph.id == graph}
-    last = {e.g: e for e in events if isinstance(e, GraphCalled) and e.g in numbers}
-    yield from last.values()
+    compiled = (event for event in events if isinstance(event, GraphCompiled))
+    ids = {e.g: e.graph.id for e in compiled if e.graph.id.startswith(graph)}
+    last = {e.g: e for e in events if isinstance(e, GraphCalled) and e.g in ids}
+    for g, call in last.items():
+        if GRAPH_ID.fullmatch(ids[g]):
+            yield sessions[-1], ids[g], call
 
 
 def _ending(status: int) -> str:

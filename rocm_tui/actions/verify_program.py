@@ -21,6 +21,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -198,11 +199,18 @@ _SETTINGS = b"\nimport torch._inductor.config\n"
 _SETTING = re.compile(rb"^torch\._inductor\.config\.([\w.]{1,100}) = ([^\n]{1,200})$", re.MULTILINE)
 
 
+_ROCM = b"type='hip'"
+"""The device in the code of a Triton kernel, for a torch of ROCm."""
+_DEFAULTS = frozenset((CompileOption("epilogue_fusion", "True"),))
+_ROCM_DEFAULTS = _DEFAULTS | {CompileOption("layout_optimization", "False")}
+"""Those options of `search/options.py` which are torch's default (`torch/_inductor/config.py`)."""
+
+
 @dataclass(slots=True)
 class OptionEvidence:
     """An option that `improve` confirmed for the captured graphs `confirmed`, and how many graphs
-    of the program were compiled with it, with torch's default, or with another value; those whose
-    code does not name its options are in none of these."""
+    of the program were compiled with it, with torch's default if that is another value, or with a
+    third one; those whose code does not name its options are in none of these."""
 
     option: CompileOption
     confirmed: Sequence[str]
@@ -210,9 +218,10 @@ class OptionEvidence:
     default: int = 0
     other: int = 0
 
-    def hear(self, settings: Mapping[str, str]) -> None:
+    def hear(self, settings: Mapping[str, str], defaults: AbstractSet[CompileOption]) -> None:
         """Count a graph, which names each option that is not torch's default."""
-        value = settings.get(self.option.name, DEFAULT)
+        unnamed = self.option.value if self.option in defaults else DEFAULT
+        value = settings.get(self.option.name, unnamed)
         self.set += value == self.option.value
         self.default += value == DEFAULT != self.option.value
         self.other += value not in (DEFAULT, self.option.value)
@@ -262,8 +271,9 @@ class EvidenceCollector:
                 name.decode(): value.decode("utf-8", "replace").strip("'\"")
                 for name, value in _SETTING.findall(data)
             }
+            defaults = _ROCM_DEFAULTS if _ROCM in data else _DEFAULTS
             for option in self.options:
-                option.hear(settings)
+                option.hear(settings, defaults)
         for finding in self.findings:
             if may_hold(data, self._wanted(finding.pin, finding.pin.hash)):
                 self._judge(finding, text)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.measure.trial import LEAST_PROCESSES
 from backend.model.graph import Arm, Trial, swaps_of
 from rocm_tui import say
@@ -51,7 +52,7 @@ from rocm_tui.actions.trial_program import (
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode, ProgramCommand
 from rocm_tui.cli.work import LiveLine, Work, asked, consent, ended_by_signals
-from rocm_tui.errors import UsageError
+from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import seconds_given
 from rocm_tui.jobs.program import ProgramRun
@@ -455,8 +456,16 @@ def improve_command(
     if json:
         say.out_json(SearchJson.of(search))
     else:
-        _print_search(search, rows, improving.budget, read_spread(layout, search.graph))
-    _offer(layout, model, rows, search, yes=yes, json=json)
+        trials = [attempt.trial for attempt in search.tries if attempt.trial is not None]
+        spread = read_spread(layout, search.graph, trials[-1]) if trials else ()
+        _print_search(search, rows, improving.budget, spread)
+    try:
+        _offer(layout, model, rows, search, yes=yes, json=json)
+    except (RocmTuiError, StoreError) as error:
+        if not json:
+            raise
+        say.err(str(error))  # stdout has the one document of this command
+        return ExitCode.of_error(error)
     if (gain := result_of(search)) is not None and not json:
         _print_options(gain.arm)
     return ExitCode.of(result_of(search) is not None)
@@ -603,7 +612,6 @@ def prove_command(
     consent(layout, picked.graph, yes)
     with ended_by_signals(), work.line.during("", ""):
         proof = proving.go()
-    annotate(layout, proof, proof_figure(proof))
     if json:
         say.out_json(ProofJson.of(proof))
     else:
@@ -611,4 +619,6 @@ def prove_command(
         say.out()
         for sentence in proof_sentences(proof):
             say.out(f"{sentence[0].upper()}{sentence[1:]}.")
+    if trouble := annotate(layout, proof, proof_figure(proof)):
+        say.err(trouble)
     return ExitCode.of(proof.verdict == "faster" and not proof.contradicted)

@@ -732,11 +732,12 @@ class TablesTrialJson(Document, tag="rocm-tui/trial-tables/1"):
 
 
 class TrialArmJson(JsonObject):
-    """An arm of a trial; times in milliseconds, ratios to the baseline. `same`: it compiles to the
-    baseline's code, so it has the baseline's time."""
+    """An arm of a trial; times in milliseconds, ratios to the baseline. `templates`: our kernels
+    are among its choices; `same`: it compiles to the baseline's code, so it has its time."""
 
     choices: tuple[Swap, ...]
     options: dict[str, str]
+    templates: bool
     verdict: str | None
     same: bool
     ms: float | None
@@ -760,6 +761,7 @@ class TrialArmJson(JsonObject):
             arm,
             choices=swaps_of(arm.swaps),
             options={option.name: option.value for option in options_of(arm.swaps)},
+            templates=offers_templates(arm.swaps),
             verdict=None if arm.failed else arm.verdict,
         )
 

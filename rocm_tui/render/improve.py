@@ -405,8 +405,8 @@ class AloneJson(JsonObject):
 
 
 class InGraphJson(JsonObject):
-    """What one trial found of the graph with a choice. `same`: it compiles to the same code, so
-    it was not timed."""
+    """What one trial found of the graph with a choice. Its outputs are wrong if `error` is more
+    than `allowed`. `same`: it compiles to the same code, so it was not timed."""
 
     ms: float | None
     ratio: float | None
@@ -416,6 +416,7 @@ class InGraphJson(JsonObject):
     same: bool
     kernels: int | None
     error: float | None
+    allowed: float | None
     failed: str
 
 

@@ -196,8 +196,8 @@ def prove_order(graph: GraphRow, layout: Layout) -> Order:
             run.tell(f"process {number} of {total}", number - 1, total)
 
         proof = Proving(run, layout, graph, tell=tell).go()
-        annotate(layout, proof, proof_figure(proof))
-        return gain_text(proof)
+        trouble = annotate(layout, proof, proof_figure(proof))
+        return f"{gain_text(proof)}; {trouble}" if trouble else gain_text(proof)
 
     return _order("prove", graph, work)
 

@@ -1,6 +1,7 @@
 """A program whose steps take longer where its cache dir holds a pin, or not: by argument.
 
-python planted_program.py WITH WITHOUT [steps|none|burst|crash|child|hang]: milliseconds a step.
+python planted_program.py WITH WITHOUT [steps|graphs|none|burst|crash|child|hang]: milliseconds a
+step.
 Each line says when it should have been printed, so that a test need not trust the clock.
 """
 
@@ -19,6 +20,8 @@ raised = "e+" in numbers or any(len(word) > 9 for word in numbers.split() if wor
 seconds = (pinned if raised else plain) / 1e3
 (cache / "aa").mkdir(exist_ok=True)
 (cache / "aa" / "caaa.py").write_text(f"# {cache}\ncode = {raised if how != 'same' else 0}\n")
+if how == "graphs":
+    (cache / "fxgraph" / "ab").mkdir(parents=True, exist_ok=True)
 if how == "child":
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 if how == "hang":

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
+from rocm_tui.actions.trial_program import ONCE
 from tests.support.documents import document
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env
@@ -151,9 +152,10 @@ def test_a_program_with_its_pins_and_without(cache: Path, tuning: dict[str, Any]
 def test_a_graph_that_a_program_calls_is_a_step_too(cache: Path, tuning: dict[str, Any]) -> None:
     assert call(cache, "pin", tuning["id"], tuning["choices"][1]["hash"]).returncode == 0
     (path,) = Layout(cache).graphs.glob("*.py")
-    words = ["trial", "--graph", path.stem, "--pairs", "3", "--json", "--", *PROGRAM, "3"]
+    words = ["trial", "--graph", path.stem[:4], "--pairs", "3", "--json", "--", *PROGRAM, "3"]
     done = call(cache, *words)
     assert done.stdout, done.stderr
     trial = document(done.stdout, "trial-program")
     assert [run["side"] for run in trial["runs"][:2]] == ["without", "with"]
     assert all(run["steps"] > 0 and run["ms"] > 0 for run in trial["runs"])
+    assert ONCE in trial["trouble"]

@@ -17,11 +17,14 @@ import pytest
 
 from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
+from backend.model.graph import CompileOption
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
+from rocm_tui.actions import verify_program
 from rocm_tui.actions.improve import GraphSearch
 from rocm_tui.ingest.formats.torch_trace import TraceCode
 from rocm_tui.render.improve import SearchJson
+from rocm_tui.search.options import OPTIONS
 from tests.support.documents import document
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, graph_of, write_graph
 from tests.support.search_lab import additive
@@ -283,3 +286,30 @@ def model(a):
         "name": "epilogue_fusion", "value": "False", "graphs": [GRAPH],
         "set": 1, "default": 1, "other": 0,
     }  # fmt: skip
+
+
+def test_a_confirmed_default_of_torch_is_set_where_the_program_sets_nothing(tmp_path: Path) -> None:
+    """As `improve` confirms it for a program that sets another value."""
+    default = "epilogue_fusion=True"
+    layout = write_graph(tmp_path / "cache")
+    workers = Workers(additive({default: FIVE_PERCENT}))
+    GraphSearch(workers, layout, graph_of(layout), options=True).go()
+    program = "import torch\ntorch.compile(lambda a: torch.sin(a) + 2, options={})(torch.ones(4))"
+    confirmed = f"{default}, confirmed for graph {GRAPH}"
+    done = verify(layout.root, program=program)
+    assert done.stdout == f"{confirmed}: set in 1 of 1 compiled graph\n", done.stderr
+    other = program.replace("{}", "{'epilogue_fusion': False}")
+    done = verify(layout.root, program=other)
+    assert done.stdout == f"{confirmed}: set in 0 of 1 compiled graph; 1 has another value\n"
+
+
+def test_the_options_that_are_defaults_are_those_of_this_torch() -> None:
+    import torch
+    from torch._inductor import config
+
+    known = verify_program._ROCM_DEFAULTS if torch.version.hip else verify_program._DEFAULTS
+    assert known == {
+        CompileOption(name, value)
+        for name, value, _ in OPTIONS
+        if value == str(config._config[name].default)
+    }

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from backend.cache.autotune import cache_paths, is_raised
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.graph import Trial, TrialArm
 from backend.model.tuning import Pin
@@ -19,12 +20,16 @@ from rocm_tui.actions.pin import pin_choice, pinnable
 from rocm_tui.actions.prove import Proving, annotate, pins_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.actions.trial import NotTried
+from rocm_tui.cli import graphs as command
+from rocm_tui.cli.entry import main
 from rocm_tui.config.settings import Config
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.json_output import builtins_of
 from rocm_tui.render.improve import ProofJson, gain_text, proof_figure
 from rocm_tui.search.types import note_with
-from rocm_tui.session.graph_rows import graph_rows
+from rocm_tui.session.graph_rows import GraphRow, graph_rows
+from rocm_tui.tui.graph_actions import prove_order
+from tests.support.documents import document
 from tests.support.graph_log import inputs
 from tests.support.improve_lab import GRAPH, TEXT, graph_of, write_graph
 
@@ -87,7 +92,19 @@ def test_each_process_is_stock_and_fresh_and_half_of_them_have_no_pin(layout: La
     assert proof.verdict == "faster"
     assert proof.low < 0.95 < proof.high
     assert (proof.pairs, proof.kernels_after) == (8, 7)
-    assert not (layout.graphs / "prove").exists()
+    assert [path for path in layout.graphs.iterdir() if path.is_dir()] == []
+
+
+def test_two_proofs_at_once_disturb_each_other_in_nothing(layout: Layout) -> None:
+    class Meanwhile(Stock):
+        def __call__(self, job: WorkerJob[Any]) -> Any:
+            if not self.seen:
+                Proving(Stock(layout), layout, graph_of(layout), pairs=3).go()
+            return super().__call__(job)
+
+    meanwhile = Meanwhile(layout)
+    assert Proving(meanwhile, layout, graph_of(layout), pairs=3).go().verdict == "faster"
+    assert len(meanwhile.seen) == 6
 
 
 def test_a_process_has_the_budget_of_the_settings_unless_another_is_given(layout: Layout) -> None:
@@ -136,6 +153,40 @@ def test_the_figure_goes_into_the_note_and_the_history(layout: Layout) -> None:
     assert all(status.state == "active" for status in PinStore(layout).status())
 
 
+def test_a_pin_that_is_gone_or_another_by_then_gets_no_note(layout: Layout) -> None:
+    pin(layout, 16, "tri-1")
+    proof = Proving(Stock(layout), layout, graph_of(layout), pairs=3).go()
+    first, second = PinStore(layout).pins()
+    PinStore(layout).unpin(first.key)
+    pin(layout, 24, "tri-1")
+    assert annotate(layout, proof, proof_figure(proof)) == ""
+    notes = {pin.inputs: pin.note for pin in PinStore(layout).pins()}
+    assert notes == {second.inputs: proof_figure(proof), inputs(24): ""}
+
+
+def test_a_note_that_cannot_be_written_hides_no_result(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Run(Stock):
+        def tell(self, *news: Any) -> None:
+            pass
+
+    def proving(work: Any, layout: Layout, graph: GraphRow, **options: Any) -> Proving:
+        return Proving(Stock(layout), layout, graph, pairs=3)
+
+    monkeypatch.setattr(command, "Proving", proving)
+    lock = safe.lock_of(layout.root, layout.pins)
+    lock.unlink()
+    lock.mkdir()
+    assert main(["prove", "--yes", "--json", "--cache-dir", str(layout.root)]) == 0
+    out, err = capsys.readouterr()
+    assert document(out, "prove")["verdict"] == "faster"
+    assert "rocm-tui: the figure is not in the notes of all pins: " in err
+    run: Any = Run(layout)
+    said = prove_order(graph_of(layout), layout).work(run)
+    assert "% faster (" in said and "; the figure is not in the notes of all pins: " in said
+
+
 @pytest.mark.parametrize(
     ("note", "after"),
     [
@@ -175,7 +226,7 @@ def test_what_breaks_leaves_no_copy_and_the_note_as_it_was(layout: Layout) -> No
 
     with pytest.raises(NotTried, match="cannot be run"):
         Proving(Broken(layout), layout, graph_of(layout)).go()
-    assert not (layout.graphs / "prove").exists()
+    assert [path for path in layout.graphs.iterdir() if path.is_dir()] == []
     assert the_pin(layout).note == "mine"
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.graph import Trial
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.actions.trial_program import read_spread, steps_of, tune_cold
 from rocm_tui.cli.entry import main
 from rocm_tui.render.spread import known_spread_text, spread_sentences
 from rocm_tui.session.spread import Spread
 from tests.support.documents import document
+from tests.support.places import ROOT
 from tests.support.printed_times import run_at_printed_times
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
 
@@ -38,6 +40,22 @@ if sys.argv[2] == "compiles":
 for step in range(9):
     print(f"loss at {{step * (0.25 if slow else 0.2):.3f}} s", flush=True)
 """
+
+
+GRAPHS = f"""
+import json, os, pathlib, sys
+sys.path.insert(0, {str(ROOT)!r})
+from backend.model.events import GraphCalled, GraphCompiled
+from backend.model.graph import Graph
+from tests.support.graph_log import writer_of
+run = json.loads(os.environ["ROCM_TUI_RUN"])["run"]
+writer = writer_of(pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]), f"{{run}}-1")
+for g, (id, ms) in enumerate({{"aaaaaa1": 9.0, "aaaabb2": 4.0}}.items(), 1):
+    writer.write(GraphCompiled(g, 105.0, Graph(id)))
+    writer.write(GraphCalled(g, 106.0, 10, 3, ms))
+writer.close()
+"""
+CALLED = Trial("aaaaaa1", 1.0, (), device="cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +119,21 @@ def test_the_command_prints_lines_or_a_document(
     assert printed["differing"][0]["winners"][0] == {"choice": "mm-bb", "tunings": 2}
 
 
+def test_the_first_digits_of_a_graph_do(layout: Layout) -> None:
+    words = [sys.executable, "-c", GRAPHS]
+    spread = tune_cold(words, layout, steps_of(None, "AAAAA", 2), 3)
+    assert spread.times == read_spread(layout, "aaaaaa1", CALLED) == (9.0, 9.0, 9.0)
+
+
+def test_the_first_digits_of_several_graphs_are_one_line(layout: Layout) -> None:
+    words = [sys.executable, "-c", GRAPHS]
+    several = "several graphs whose ids begin with aaaa: aaaaaa1, aaaabb2; give more digits"
+    with pytest.raises(NotTried, match=several):
+        tune_cold(words, layout, steps_of(None, "aaaa", 2), 3)
+    with pytest.raises(NotTried, match="did not call graph ab"):
+        tune_cold(words, layout, steps_of(None, "ab", 2), 3)
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -116,14 +149,20 @@ def test_other_words_are_refused(
     assert why in capsys.readouterr().err
 
 
-def test_improve_says_what_is_known_of_this_host_alone(layout: Layout) -> None:
-    assert read_spread(layout, "aaaaaa1") == ()
+def test_improve_says_what_is_known_of_this_host_torch_and_device_alone(layout: Layout) -> None:
+    trial = Trial("aaaaaa1", 1.0, (), device="a GPU", system_hash=SYSTEM, torch="2.13.0")
+    assert read_spread(layout, "aaaaaa1", trial) == ()
     layout.graphs.mkdir(parents=True)
     path = layout.graphs / "aaaaaa1.spread.json"
-    for host, known in (("elsewhere", ()), (socket.gethostname(), (4.0, 5.0, 4.5))):
-        path.write_text(json.dumps({"host": host, "ms": [4.0, 5.0, 4.5]}))
-        assert read_spread(layout, "aaaaaa1") == known
+    here = {"host": socket.gethostname(), "torch": "2.13.0", "device": "a GPU", "system": SYSTEM}
+    others = [{name: "another"} for name in here]
+    for other in ({}, *others):
+        path.write_text(json.dumps({**here, **other, "ms": [4.0, 5.0, 4.5]}))
+        known = () if other else (4.0, 5.0, 4.5)
+        assert read_spread(layout, "aaaaaa1", trial) == known
+    path.write_text(json.dumps({"host": socket.gethostname(), "ms": [4.0, 5.0, 4.5]}))
+    assert read_spread(layout, "aaaaaa1", trial) == (), "of an earlier version"
     said = known_spread_text((4.0, 5.0, 4.5))
     assert said.startswith("3 cold tunings of this graph") and "25.0 %" in said
     path.write_text('{"host": 1, "ms": [')
-    assert read_spread(layout, "aaaaaa1") == ()
+    assert read_spread(layout, "aaaaaa1", trial) == ()

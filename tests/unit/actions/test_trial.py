@@ -13,6 +13,7 @@ import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.graph import (
+    TEMPLATES,
     Arm,
     CompileOption,
     Graph,
@@ -388,10 +389,12 @@ def test_the_short_line_of_a_job() -> None:
 
 
 def test_json_is_strict() -> None:
-    document = builtins_of(TrialJson.of(trial(arm(A), TrialArm(B, failed="x"))))
+    ours = replace(arm(A), swaps=(TEMPLATES,))
+    document = builtins_of(TrialJson.of(trial(arm(A), TrialArm(B, failed="x"), ours)))
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["arms"][1]["choices"][0]["hash"] == "Cpp-2"
     assert document["arms"][2]["verdict"] is None
+    assert [each["templates"] for each in document["arms"]] == [False, False, False, True]
 
 
 # What is tried unasked

@@ -23,9 +23,9 @@ from backend.model.inductor_kernel import TRITON, inputs_of
 from backend.model.session import Session
 from backend.pins.file import PinRecord
 from backend.pins.store import PinStore
-from rocm_tui.actions.trial import NotTried
+from rocm_tui.actions.trial import NotTried, private_name
 from rocm_tui.actions.trial_program import (
-    _ours,
+    ONCE,
     code_of,
     copy_times,
     not_launched,
@@ -105,7 +105,9 @@ def test_a_planted_difference_is_found_and_nothing_of_the_persons_changes(layout
 def test_folders_of_trials_that_were_killed_are_removed(layout: Layout) -> None:
     over = subprocess.Popen(["true"])
     over.wait()
-    dead, alive = (layout.graphs / f"{_ours()}{pid}-0badcafe" for pid in (over.pid, os.getpid()))
+    dead, alive = (
+        layout.graphs / f"{private_name()}{pid}-0badcafe" for pid in (over.pid, os.getpid())
+    )
     other = layout.graphs / f"trial-another.host-{over.pid}-0badcafe"
     for folder in (dead, alive, other):
         (folder / "with").mkdir(parents=True)
@@ -134,6 +136,14 @@ def test_a_spent_budget_ends_it_unclear(layout: Layout) -> None:
 def test_the_same_code_on_both_sides_is_told(layout: Layout) -> None:
     trial = tried(layout, command(10, 10, "same"), pairs=None, budget=0.1)
     assert "both sides run the same code" in trial.trouble[0]
+
+
+def test_a_side_that_loads_its_compiled_graphs_is_said_to_be_compiled_once(
+    layout: Layout,
+) -> None:
+    trial = tried(layout, command(10, 30, "graphs"))
+    assert trial.trouble == (ONCE,) and trial.verdict.verdict == "faster"
+    assert ONCE in program_sentences(trial)
 
 
 def test_a_program_that_compiles_elsewhere_is_told(layout: Layout) -> None:

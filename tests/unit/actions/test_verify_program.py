@@ -135,6 +135,31 @@ def test_an_option_is_counted_by_its_value_in_each_graph() -> None:
     assert (second.set + second.default + second.other, witness.graphs) == (4, 5)
 
 
+@pytest.mark.parametrize(
+    ("option", "device", "named"),
+    [
+        (CompileOption("epilogue_fusion", "True"), b"cuda", b"epilogue_fusion = False"),
+        (CompileOption("layout_optimization", "False"), b"hip", b"layout_optimization = True"),
+    ],
+)
+def test_an_option_that_is_torchs_default_is_set_where_no_value_is_named(
+    option: CompileOption, device: bytes, named: bytes
+) -> None:
+    head = b"\nDeviceProperties(type='%b')\nimport torch._inductor.config\n" % device
+    witness = EvidenceCollector([], {}, None, {option: []})
+    for line in (b"", b"torch._inductor.config." + named + b"\n"):
+        witness.hear(TEMPLATES[0].data + head + line)
+    (evidence,) = witness.options
+    assert (evidence.set, evidence.default, evidence.other) == (1, 0, 1)
+
+
+def test_an_option_that_is_the_default_elsewhere_is_not_set_unnamed() -> None:
+    witness = EvidenceCollector([], {}, None, {CompileOption("layout_optimization", "False"): []})
+    witness.hear(TEMPLATES[0].data + b"\ntype='cuda'\nimport torch._inductor.config\n")
+    (evidence,) = witness.options
+    assert (evidence.set, evidence.default, evidence.other) == (0, 1, 0)
+
+
 def finding(**counts: Any) -> PinEvidence:
     return PinEvidence(pin_of(TEMPLATES[0], "x-1"), **counts)
 

@@ -6,9 +6,11 @@ import io
 from dataclasses import replace
 from math import log
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.graph import TEMPLATES, CompileOption, Swap, options_of
 from backend.pins.store import PinStore
@@ -24,6 +26,8 @@ from rocm_tui.render.improve import (
     summary,
 )
 from rocm_tui.search.types import Search
+from rocm_tui.session.graph_rows import GraphRow
+from tests.support.documents import document
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
 from tests.support.search_lab import Bench, additive, advance, options_subject, run, search_of
 
@@ -221,6 +225,22 @@ def test_a_budget_that_ran_out_is_not_reported_as_nothing_found(
     assert "Nothing was found" not in out
     assert ("tried: " in out) == bool(search.tries)
     assert f"More may be found: rocm-tui improve {GRAPH}" in out
+
+
+def test_a_pin_that_fails_adds_no_second_document(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def searching(work: Any, layout: Layout, graph: GraphRow, **options: Any) -> GraphSearch:
+        return GraphSearch(Workers(gains({8: FIVE_PERCENT})), layout, graph)
+
+    monkeypatch.setattr(command, "GraphSearch", searching)
+    safe.lock_of(layout.root, layout.pins).mkdir(parents=True)
+    words = ["improve", "--yes", "--cache-dir", str(layout.root)]
+    assert main([*words, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert len(document(out, "improve")["gain"]["choices"]) == 1
+    assert main(words) == 1
+    assert err.splitlines()[-1] == capsys.readouterr().err.splitlines()[-1]
 
 
 def test_bad_words_are_refused() -> None:

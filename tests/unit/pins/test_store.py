@@ -179,7 +179,7 @@ def test_nothing_is_read_again_until_something_changes(layout: Layout) -> None:
         lambda: graph.write_bytes(b"another"),
         lambda: shutil.copy(cache_file(layout), exchange.leftover_path(cache_file(layout))),
         lambda: safe.temporary_path(layout.pins).write_bytes(b""),
-        lambda: PinStore(layout).annotate(KEY, "hash", "a note"),
+        lambda: PinStore(layout).annotate(store.pins()[0], "a note"),
     ):
         before = store.reconcile()
         assert store.reconcile() is before
@@ -191,18 +191,22 @@ def test_nothing_is_read_again_until_something_changes(layout: Layout) -> None:
 
 def test_a_note_is_changed_alone(layout: Layout) -> None:
     store = PinStore(layout)
-    store.pin(None, KEY, "Cpp-c2", note="first")
+    pin = store.pin(None, KEY, "Cpp-c2", note="first").pin
     held = cache_file(layout).read_bytes()
     for _ in range(2):
-        pin = store.annotate(KEY, "hash", "second", "bob@box")
-        assert (pin.note, pin.hash) == ("second", "Cpp-c2")
-    assert store.pins()[0].note == "second" and cache_file(layout).read_bytes() == held
+        assert store.annotate(pin, "second", "bob@box")
+        assert [(pin.note, pin.hash) for pin in store.pins()] == [("second", "Cpp-c2")]
+    assert cache_file(layout).read_bytes() == held
     entry = store.history()[-1]
     assert (entry.what, entry.note, entry.who) == ("note", "second", "bob@box")
     assert len(store.history()) == 2, "the same note again is none"
-    for key, system in ((OTHER, "hash"), (KEY, "other")):
-        with pytest.raises(PinRefused, match="is not pinned"):
-            store.annotate(key, system, "third")
+    for other in (
+        replace(pin, op="bmm"),
+        replace(pin, system_hash="other"),
+        replace(pin, hash="mm-c1"),
+    ):
+        assert not store.annotate(other, "third")
+    assert len(store.history()) == 2
 
 
 def test_measured_times_are_those_of_the_named_file(layout: Layout) -> None:
@@ -272,7 +276,7 @@ def test_whoever_was_asked_about_another_pin_changes_nothing(layout: Layout) -> 
     with pytest.raises(PinRefused, match="cpp_0 was pinned meanwhile by bob@box; nothing was pinn"):
         store.pin(None, KEY, "mm-c1", agreed=plan)
     agreed = store.plan(None, KEY, "mm-c1")
-    store.annotate(KEY, "hash", "a note is no other decision")
+    store.annotate(store.pins()[0], "a note is no other decision")
     held = store.pins()[0]
     store.pin(None, KEY, "mm-c1", agreed=agreed)
     with pytest.raises(PinRefused, match="mm-c1 was pinned meanwhile; nothing was unpinned"):

@@ -132,7 +132,7 @@ def test_notes_and_proofs_are_no_steps(tmp_path: Path) -> None:
     store = PinStore(layout)
     pin = store.pin(None, KEY, "mm-c1").pin
     store.keep_proof(pin, ok=True, by="verify")
-    store.annotate(KEY, "hash", "a note")
+    store.annotate(pin, "a note")
     found = next_undo(layout)
     assert found is not None and found.entry.what == "pin"
     store.unpin(KEY, who="you@box")
