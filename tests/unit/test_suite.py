@@ -16,6 +16,7 @@ from tests.mutants import __main__ as mutants
 from tests.mutants.mutations import mutations_by_line
 from tests.mutants.selection import TestFiles
 from tests.mutants.trial import Trial, Verdict
+from tests.support.growth import is_linear
 from tests.support.places import ROOT
 
 CONFTEST = 'pytest_plugins = ["tests.skips"]\n'
@@ -239,3 +240,8 @@ def test_each_kind_of_fault_is_made() -> None:
 def test_tests_that_mirror_a_module_come_first(tree: Path) -> None:
     ranked = TestFiles(tree, ("package",)).ranked("package/room/limits.py")
     assert ranked == ["tests/unit/room/test_limits.py"]
+
+
+def test_work_by_the_square_is_not_linear() -> None:
+    assert is_linear(lambda size: sum(range(size * 100)), 100)
+    assert not is_linear(lambda size: [sum(range(size)) for _ in range(size)], 100)
