@@ -31,7 +31,7 @@ class _Child:
         self._job = job
         token = secrets.token_hex(16)
         self._events = EventReceiver(token)
-        self.answer: Any = "a process of it gave no result"
+        self.answer: Any = "one of the processes gave no result"
         words = {**job_words(job), "id": 1, "token": token}
         self._process = subprocess.Popen(
             [sys.executable, *sys.orig_argv[1:]],  # as this worker was started
@@ -56,7 +56,7 @@ class _Child:
         if not data and isinstance(self.answer, str):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if (status := self._process.wait(_PAUSE)) < 0:
-                    self.answer = f"a process of it died of {signal.Signals(-status).name}"
+                    self.answer = f"one of the processes died of {signal.Signals(-status).name}"
         return bool(data)
 
     def close(self) -> None:

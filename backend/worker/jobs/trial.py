@@ -111,7 +111,7 @@ class ArmCache:
         }
 
     def keep_times(self, arm: Arm, key: str, times: Mapping[str, float]) -> None:
-        """Keep times of one tuning; those that another process has kept stay."""
+        """Keep times of one tuning; times that another process has kept stay."""
         with self._locked(arm, "times") as path:
             known = self.times(arm)
             known[key] = {**times, **known.get(key, {})}

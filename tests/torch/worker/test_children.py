@@ -54,15 +54,15 @@ def test_each_job_has_its_result_or_the_reason_why_not() -> None:
 def test_a_child_that_dies_says_so_and_the_others_go_on() -> None:
     killed = set[int]()
 
-    def tell() -> None:
+    def kill() -> None:
         if not killed and (inner := [w for w in workers() if w.ppid() != os.getpid()]):
             first = inner[0]
             killed.add(first.pid)
             os.kill(first.pid, signal.SIGSEGV)
 
-    answers = run_children([GONE, GONE], 300, tell)
+    answers = run_children([GONE, GONE], 300, kill)
     texts = [answer for answer in answers if isinstance(answer, str)]
-    assert texts == ["a process of it died of SIGSEGV"]
+    assert texts == ["one of the processes died of SIGSEGV"]
     assert sum(isinstance(answer, TrialResult) for answer in answers) == 1
 
 
