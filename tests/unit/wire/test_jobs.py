@@ -70,7 +70,7 @@ ANSWERED: list[tuple[WorkerJob[Any], object]] = [
     ),
     (
         TrialJob("a1b2c3d", ((), (Swap("mm", "[]", "highest", "a-1"),)), 1.5, error=0.1, root="/c"),
-        TrialResult(ok=True, trial=TRIED, log="/l"),
+        TrialResult(ok=True, trial=TRIED),
     ),
     (VerifyJob("mm", "[]", "highest", "a-1", 1, 4), VerifyResult(ok=False, reason="no", modes=3)),
 ]
