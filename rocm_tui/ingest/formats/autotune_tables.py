@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -734,9 +735,11 @@ class LogParser:
     def _only_table(self) -> None:
         """The log, or its process, has ended within the only table of its form: words that are new
         on each of its lines vary."""
-        for block in [b for b in self._open if b.n in self._strays]:
-            form, strays = block.origin.form, self._strays.get(block.n, [])
-            if sum(Origin(*key).form == form for key in self._heard) == 1 and strays:
+        blocks = [block for block in self._open if block.n in self._strays]
+        heard = Counter(Origin(*key).form for key in self._heard) if blocks else {}
+        for block in blocks:
+            strays = self._strays.get(block.n, [])
+            if heard.get(block.origin.form) == 1 and strays:
                 places = self._varying.differing(block.origin, strays[-1].who)
                 varying = self._all_differ([block], places)
                 if varying:
