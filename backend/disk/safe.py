@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -115,6 +117,51 @@ def locked(
         yield
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def locked_table(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold our lock of the table `path`. Raises UnsafePath or NotWritable, or Busy after `seconds`.
+
+    The lock file is beside the table, so that processes with other cache dirs and other hosts see
+    it, and is removed afterwards. Where no file can be created, none can be replaced either: the
+    table is not locked, and whoever writes it gets the error.
+    """
+    lock = path.with_name(f".{path.name}.rocm_tui.lock")
+    deadline = time.monotonic() + seconds
+    descriptor: int | None = None
+    try:
+        while (descriptor := _lock(lock)) is None:
+            if time.monotonic() > deadline:
+                raise busy(lock)
+            time.sleep(POLL_SECONDS)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise not_writable(path, error) from error
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            remove(lock)
+            os.close(descriptor)
+
+
+def _lock(lock: Path) -> int | None:
+    """Make and lock a lock file; None if another process holds it or just removed it. Raises
+    UnsafePath and OSError."""
+    check_file(lock.parent, lock)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), lock.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def busy(lock: Path) -> Busy:

@@ -213,7 +213,7 @@ class TableRows:
 
         safe.check_table(path)
         try:
-            with safe.locked(self._layout.root, self._layout.autotune / system):
+            with safe.locked_table(path):
                 changed = exchange.update(path, edit, exchange.newer)
                 signature = exchange.signature_of(path)
                 if read_bytes(path) == written:

@@ -20,7 +20,7 @@ from backend.disk import exchange, safe
 from backend.disk.exchange import check_unwritten
 from backend.disk.layout import Layout
 from backend.errors import NotWritable
-from backend.tables.model import NotEditable, table_system
+from backend.tables.model import NotEditable
 from backend.tables.tunableop import NotMergeable, TunedRow, check_row, is_product, keys_in, merged
 from backend.wire.jobs import TunableOpJob, TunableOpResult
 from rocm_tui.actions.cover import read_files
@@ -99,7 +99,7 @@ def tune_products(
     path = Path(os.path.realpath(results))
     with _folder(layout) as folder:
         here = _able(run(TunableOpJob(str(folder))), lines)
-        tuned = _merge(layout, path, here, ())
+        tuned = _merge(path, here, ())
         there = frozenset() if force else tuned
         left = [line for line in lines if tuple(line.split(",", 1)) not in there]
         outcome.there = len(lines) - len(left)
@@ -118,7 +118,7 @@ def tune_products(
             except NotMergeable as error:
                 outcome.failed[line] = NotTuned(plain(str(error)))
                 continue
-            _merge(layout, path, result, rows, force=force)
+            _merge(path, result, rows, force=force)
             outcome.rows += rows
             if tuple(line.split(",", 1)) not in {row.key for row in rows}:
                 other = f"PyTorch called it {','.join(rows[0].key)}: it is in the file"
@@ -164,7 +164,6 @@ def _folder(layout: Layout) -> Iterator[Path]:
 
 
 def _merge(
-    layout: Layout,
     path: Path,
     result: TunableOpResult,
     rows: Sequence[TunedRow],
@@ -184,7 +183,7 @@ def _merge(
     safe.check_table(path)
     check_unwritten(path)
     try:
-        with safe.locked(layout.root, layout.autotune / table_system(path)):
+        with safe.locked_table(path):
             if not safe.exists(path):
                 content = edit(b"")
                 if not content or _made(path, content):

@@ -1,5 +1,6 @@
-"""Puts rows into the table `argv[1]`, one after another without an end, as TunableOp would find
-them: a process to be killed in the middle of it."""
+"""Puts rows into the table `argv[1]`, one after another, as TunableOp would find them: a process to
+be killed in the middle of it, or that ends before row `argv[4]`. It begins with row `argv[3]`, and
+its cache dir is `argv[2]`."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from rocm_tui.actions.tunableop import Outcome, tune_products
 VALIDATORS = {"PT_VERSION": "2.13.0"}
 
 
-def lines(count: int) -> list[str]:
-    return [f"GemmTunableOp_Half_NN,nn_{m}_8_32_ld_{m}_32_{m}" for m in range(1, count + 1)]
+def lines(end: int, begin: int = 0) -> list[str]:
+    return [f"GemmTunableOp_Half_NN,nn_{m}_8_32_ld_{m}_32_{m}" for m in range(begin + 1, end + 1)]
 
 
 def found(line: str) -> TunableOpResult:
@@ -31,6 +32,6 @@ def run(job: WorkerJob[Any]) -> Any:
 
 
 if __name__ == "__main__":
-    table = Path(sys.argv[1])
+    table, cache, begin, end = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:])
     print("begun", flush=True)
-    tune_products(run, Layout(table.parent / "cache"), lines(100_000), table, Outcome())
+    tune_products(run, Layout(cache), lines(end, begin), table, Outcome())

@@ -182,13 +182,26 @@ def test_a_full_disk_keeps_the_table_that_was(tmp_path: Path, tune: Callable[...
     assert table.read_text() == text + rows(LINES)
 
 
+def merging(table: Path, cache: Path, begin: int, end: int) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "tests.support.tunableop_merging", table, cache, begin, end]
+    return subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE)
+
+
+def test_two_processes_with_caches_of_their_own_share_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "r.csv"
+    starts = {"a": 0, "b": 60}
+    children = [merging(table, tmp_path / name, n, n + 60) for name, n in starts.items()]
+    for child in children:
+        child.communicate()
+        assert child.returncode == 0
+    assert sorted(table.read_text().splitlines()[1:]) == sorted(rows(lines(120)).splitlines())
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "r.csv"}
+
+
 @pytest.mark.parametrize("moment", [0.0, 0.07, 0.2])
 def test_kill_9_loses_no_row_that_was_there(tmp_path: Path, moment: float) -> None:
     table = tmp_path / "r.csv"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.tunableop_merging", str(table)],
-        stdout=subprocess.PIPE,
-    )
+    child = merging(table, tmp_path / "cache", 0, 100_000)
     assert child.stdout is not None and child.stdout.readline() == b"begun\n"
     time.sleep(moment)
     end = time.monotonic() + 60

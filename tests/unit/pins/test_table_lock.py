@@ -11,7 +11,6 @@ from backend.model.problem import TuningKey
 from backend.pins.file import PinRequest, read_pin_file
 from backend.pins.store import PinStore
 from backend.pins.tables import TableRows
-from backend.tables.model import table_system
 from rocm_tui.actions.tables import pin_row, row_at, solution_of
 
 ROWS = (
@@ -29,7 +28,7 @@ def test_a_row_is_written_once_nobody_else_holds_the_lock_of_its_table(tmp_path:
     pin = threading.Thread(
         target=pin_row, args=(row, solution_of(row, "Gemm_Rocblas_-7"), layout), daemon=True
     )
-    with safe.locked(layout.root, layout.autotune / table_system(table)):
+    with safe.locked_table(table):
         pin.start()
         pin.join(0.5)
         assert table.read_bytes() == ROWS
