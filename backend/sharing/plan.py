@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,8 @@ from backend.cache.best_config import KernelFiles
 from backend.counted import counted
 from backend.errors import PinRefused
 from backend.model.inductor_kernel import TRITON, is_inductors
+from backend.model.problem import TuningKey
+from backend.model.tuning import Pin
 from backend.pins.file import PinGroup
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, SharedPin
@@ -155,20 +158,25 @@ def steps_of(
     pins: Sequence[SharedPin], here: Machine, store: PinStore, tables: Sequence[Path] = ()
 ) -> list[ImportStep]:
     """Return a step for each of `pins`, in their order; entries go into the first of `tables` that
-    has the entry, for the same device. Raises CacheUnreadable.
+    has the entry, for the same device, and no other of `pins` there. Raises CacheUnreadable.
 
     Of two pins of one (op, inputs), the one of this machine's own system is taken, else the latest.
     """
     ranked = sorted(pins, key=lambda pin: (pin.machine.system_hash == here.system_hash, pin.when))
     chosen = {(pin.op, pin.inputs): pin for pin in ranked}
-    steps, files = [], KernelFiles(store.layout.root)
+    files = KernelFiles(store.layout.root)
+    steps: list[ImportStep] = []
+    used: defaultdict[TuningKey, set[Path]] = defaultdict(set)
     for pin in pins:
         if is_table_op(pin.op):
-            steps.append(_row_step(pin, store, tables))
+            step = _row_step(pin, store, tables, used[pin.key])
+            if step.table is not None:
+                used[pin.key].add(step.table)
+            steps.append(step)
         elif refused(differences(pin.machine, here)):
             steps.append(ImportStep(pin, "refused", "it comes from another kind of machine"))
         elif chosen[pin.op, pin.inputs] is not pin:
-            steps.append(ImportStep(pin, "left out", "the file has another pin of the same inputs"))
+            steps.append(ImportStep(pin, "left out", _SECOND))
         else:
             steps.append(_step(pin, here, store, files))
     return steps
@@ -216,10 +224,17 @@ _OTHER_LIST = (
 )
 
 
-def _row_step(pin: SharedPin, store: PinStore, tables: Sequence[Path]) -> ImportStep:
-    """Return the step for an entry, whose key has its device, so other devices' tables lack it."""
+def _row_step(
+    pin: SharedPin, store: PinStore, tables: Sequence[Path], used: Collection[Path]
+) -> ImportStep:
+    """Return the step for an entry, whose key has its device, so other devices' tables lack it.
+
+    The tables `used` have another pin of this key.
+    """
     why = "it is an entry of another tuner's table; name that of this machine with --table"
     for table in tables:
+        if table in used:
+            continue
         try:
             plan = store.plan(None, pin.key, pin.hash, pin.config, table=table)
         except PinRefused as error:
@@ -229,11 +244,21 @@ def _row_step(pin: SharedPin, store: PinStore, tables: Sequence[Path]) -> Import
         if old is not None and old.hash == pin.hash:
             return ImportStep(pin, "same", f"is pinned in {table} already", table=table)
         detail = f"{counted(plan.numbers, 'row')} of {table} written"
-        if old is None:
-            return ImportStep(pin, "pin", detail, plan.numbers, table=table)
-        detail = f"instead of {old.label or old.hash}, pinned by {old.who}; {detail}"
-        return ImportStep(pin, "replace", detail, plan.numbers, table=table)
+        return _instead(ImportStep(pin, "pin", detail, plan.numbers, table=table), old)
+    if any(table in used for table in tables):
+        return ImportStep(pin, "left out", _SECOND)
     return ImportStep(pin, "refused", why)
+
+
+_SECOND = "the file has another pin of the same inputs"
+
+
+def _instead(step: ImportStep, old: Pin | None) -> ImportStep:
+    """Return the step, as one that replaces the pin `old` if there is one."""
+    if old is None:
+        return step
+    detail = f"instead of {old.label or old.hash}, pinned by {old.who}; {step.detail}"
+    return replace(step, action="replace", detail=detail)
 
 
 def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) -> ImportStep:
@@ -260,7 +285,5 @@ def _step(pin: SharedPin, here: Machine, store: PinStore, files: KernelFiles) ->
         detail += _OTHER_LIST
     if plan.waits:
         detail = "its choice was not tuned here; it applies once tuned"
-    if old is None:
-        return ImportStep(pin, "wait" if plan.waits else "pin", detail, plan.numbers, graphs)
-    detail = f"instead of {old.label or old.hash}, pinned by {old.who}; {detail}"
-    return ImportStep(pin, "replace", detail, plan.numbers, graphs)
+    action: Action = "wait" if plan.waits else "pin"
+    return _instead(ImportStep(pin, action, detail, plan.numbers, graphs), old)

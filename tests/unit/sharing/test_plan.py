@@ -201,3 +201,32 @@ def test_entries_go_into_the_first_table_that_has_them(tmp_path: Path) -> None:
     take_in(store, pin, None, new_group("import"), first)
     (step,) = steps_of([pin], Machine(), store, tables)
     assert (step.action, step.table) == ("same", first)
+
+
+def test_each_pin_of_an_entry_has_a_table_of_its_own_or_is_left_out(tmp_path: Path) -> None:
+    there, here = make_layout(tmp_path / "there"), make_layout(tmp_path / "here")
+    first, second = tables = [tmp_path / name for name in ("results0.csv", "results1.csv")]
+    solutions = ["Gemm_Rocblas_-7", "Gemm_Rocblas_-8"]
+    for path, solution in zip(tables, solutions, strict=True):
+        path.write_bytes(ROWS)
+        row = row_at(f"{path}:2")
+        pin_row(row, solution_of(row, solution), there)
+        path.write_bytes(ROWS)
+    pins = [
+        SharedPin(p.op, p.inputs, p.precision, p.hash, p.label, Machine(), p.config)
+        for p in PinStore(there).pins()
+    ]
+    store = PinStore(here)
+    one_table = steps_of(pins, Machine(), store, [second])
+    assert [(step.action, step.table) for step in one_table] == [
+        ("pin", second),
+        ("left out", None),
+    ]
+    steps = steps_of(pins, Machine(), store, tables)
+    assert [(step.action, step.table) for step in steps] == [("pin", first), ("pin", second)]
+    for step in steps:
+        take_in(store, step.pin, None, new_group("import"), step.table)
+    for path, solution in zip(tables, solutions, strict=True):
+        assert solution.encode() in path.read_bytes()
+    again = steps_of(pins, Machine(), store, tables)
+    assert [(step.action, step.table) for step in again] == [("same", first), ("same", second)]
