@@ -38,6 +38,7 @@ from rocm_tui.actions.pin import (
 )
 from rocm_tui.actions.sources import (
     cache_dir_of,
+    entries_left_out,
     is_export,
     load_model,
     require_read,
@@ -225,7 +226,8 @@ def _of_model(model: Model, text: str, name: str, run: str) -> Selections:
         ids = _jobs_with([latest], sessions) if Path(text).is_dir() else list(sessions)
         return _of_sessions(model, ids, name)
     selections = list(_of_files(model, text, name))
-    return Selections(_choosers(selections), tuple(selections), tuple(model.problems), model)
+    problems = (*model.problems, *entries_left_out(model, text))
+    return Selections(_choosers(selections), tuple(selections), problems, model)
 
 
 def _jobs_with(ids: Collection[str], sessions: Mapping[str, Session]) -> list[str]:
@@ -349,7 +351,8 @@ def _of_files(model: Model, text: str, name: str) -> Iterator[Selection]:
     If there is a cache among them, it alone counts: logs beside it are of the programs that wrote
     it.
     """
-    caches = [row for row in model.rows() if _kept(row.tuning)]
+    tunings = [row for row in model.rows() if row.tuning.entry is None]
+    caches = [row for row in tunings if _kept(row.tuning)]
     if caches:
         order = _preferred(source for row in caches for source in row.tuning.sources)
         several = len({row.tuning.device_index for row in caches} - {None}) > 1
@@ -361,12 +364,12 @@ def _of_files(model: Model, text: str, name: str) -> Iterator[Selection]:
                 device = f" {device_name(row)}".rstrip() if several else ""
                 yield Selection(Chooser(f"{name or text}{device}", name), row, choice, system)
         return
-    logs = LogProcesses(model.rows())
+    logs = LogProcesses(tunings)
     processes: dict[str, set[str]] = {}
-    for row in model.rows():
+    for row in tunings:
         for source in row.tuning.sources[:1]:
             processes.setdefault(source, set()).add(logs.name(row.tuning))
-    for row in model.rows():
+    for row in tunings:
         tuning = row.tuning
         use = used(tuning)
         if use is not None and tuning.state == "done":

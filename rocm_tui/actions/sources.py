@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.safe import open_regular
 from backend.errors import InputsKeyInvalid, StoreError
@@ -19,7 +20,7 @@ from backend.model.tuning import Tuning
 from backend.pins.file import HistoryEntry
 from backend.pins.store import PinStore
 from backend.sharing.share import FORMAT, PinExport, SharedPin, read_share
-from rocm_tui.compare.comparison import of_sessions, whole
+from rocm_tui.compare.comparison import inductors, of_sessions, whole
 from rocm_tui.compare.types import TuningSet
 from rocm_tui.errors import NoSuchSource, NoSuchTuning
 from rocm_tui.harmless import clean
@@ -145,7 +146,11 @@ def read_part(
     if text == "-" or Path(text).exists():
         model = _load_with_exports(cache_dir_of(Path(text), layout), [text, *also])
         require_read(model, [text, *also])
-        return whole(" + ".join([text, *also]), model), model.problems
+        label = " + ".join([text, *also])
+        part = inductors(label, model)
+        if part.rows:
+            return part, (*model.problems, *entries_left_out(model, label))
+        return whole(label, model), model.problems  # tables alone
     model = _load_with_exports(layout, [str(layout.root), *also])
     require_read(model, also)
     try:
@@ -153,6 +158,14 @@ def read_part(
     except NoSuchSession as error:
         raise NoSuchSession(f"{name}{error}") from None
     return of_sessions(text, ids, model), model.problems
+
+
+def entries_left_out(model: Model, source: str) -> Iterator[Fault]:
+    """Yield how many entries of other tuners' tables are beside the tunings of a model, if any."""
+    count = sum(row.tuning.entry is not None for row in model.rows())
+    if count:
+        entries = counted(count, "entry of a tuned table", "entries of tuned tables")
+        yield Fault(source, f"{entries} left out: they are no tunings of Inductor")
 
 
 def _load_with_exports(layout: Layout, paths: Sequence[str]) -> Model:

@@ -154,6 +154,8 @@ def _report(layout: Layout, path: str | None, others: Sequence[str], form: Form)
     if path is None and not layout.root.exists():
         raise _no_tuning(str(layout.root))
     part = _checked(read_part(layout, path or str(layout.root), others))
+    if are_tables(part):
+        raise _no_tuning(part.label)
     common.print_result(report(part), form == "json", ReportJson.of, report_text.text)
     return ExitCode.YES
 

@@ -324,3 +324,22 @@ def test_processes_of_one_log_are_compared(
         assert f"    {name}: " in shown
     assert main(["compare", str(log)]) == 0
     assert "Chosen differently by ranks of one job (1 of 1 problem)" in capsys.readouterr().out
+
+
+def test_entries_of_tables_are_nothing_that_processes_chose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two tables whose solutions differ in the number alone, which is none of Inductor's."""
+    paths = []
+    for number in (5, 9):
+        path = tmp_path / f"{number}" / "results.csv"
+        path.parent.mkdir()
+        path.write_text(
+            "Validator,PT_VERSION,2.9.0\n"
+            f"GemmTunableOp_Half_TN,tn_320_64_128,Gemm_Hipblaslt_TN_{number},0.182\n"
+        )
+        paths.append(str(path))
+    assert main(["agree", *paths]) == 1
+    out, err = capsys.readouterr()
+    assert "1 problem agrees" not in out
+    assert err.count("1 entry of a tuned table left out: they are no tunings of Inductor") == 2

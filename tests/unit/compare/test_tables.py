@@ -12,6 +12,7 @@ import pytest
 from rocm_tui.cli.entry import main
 from rocm_tui.ingest.formats.tuned_table import RowQuota
 from rocm_tui.render.compare import change
+from tests.support.log_lab import MM_LOG
 
 HEAD = "gfx,cu_num,M,N,K,q_dtype_w,libtype,kernelId,splitK,us,kernelName,tflops,bw,errRatio\n"
 
@@ -169,3 +170,28 @@ def test_a_table_and_a_tuning_of_inductors_are_no_two_tables(
     log.write_text("AUTOTUNE mm(16x8192, 8192x1280)\n  mm 0.0200 ms 100.0% \n")
     code, out, _ = compared(capsys, two[0], str(log))
     assert code == 1 and "nothing in both" in out
+
+
+def test_entries_beside_tunings_are_left_out_and_said(
+    two: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(MM_LOG)
+    words = (str(log), str(log), "--also-a", two[0], "--also-b", two[1])
+    code, out, err = compared(capsys, *words, "--json", "--fail-on-regression", "1")
+    found = json.loads(out)
+    assert code == 0 and [pair["op"] for pair in found["common"]] == ["mm"]
+    assert not found["only_a"] and not found["only_b"]
+    assert "5 entries of tuned tables left out: they are no tunings of Inductor" in err
+    assert "6 entries of tuned tables left out" in err
+    assert main(["report", str(log), two[0]]) == 0
+    out, err = capsys.readouterr()
+    assert "\n1 problem is left out" in out and "5 entries of tuned tables left out" in err
+
+
+def test_a_table_alone_has_nothing_to_report(
+    two: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", two[0]]) == 1
+    out, err = capsys.readouterr()
+    assert not out and f"no tuning in {two[0]}" in err
