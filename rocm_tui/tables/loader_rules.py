@@ -72,7 +72,11 @@ def validator_version(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Find a file that was tuned with other libraries than the given ones."""
     for name, library in _OF_VERSION.items():
         wanted, written = given.versions.get(library), sheet.facts.get(name)
-        if wanted is not None and written is not None and not _is_version(written, wanted):
+        if wanted is None or written is None or _is_version(written, wanted):
+            continue
+        version = _decoded(name, written)
+        same = _is_version(version, wanted) or _is_version(wanted, version)
+        if version == written or not same:
             what = f"{_all_rows(sheet)}: {name} is {written}, not {wanted}"
             yield sentence(None, what, "tune again: an index may now mean another solution")
 
@@ -94,6 +98,24 @@ def _is_version(written: str, wanted: str) -> bool:
     return written == wanted or (
         written.startswith(wanted) and (len(wanted) >= 7 or written[len(wanted)] in ".-+")
     )
+
+
+def _decoded(name: str, written: str) -> str:
+    """Return `7.2` of HIP's 702, `7.1.0` of 70100, `7.0.51831` of 70051831, and `1.2.0-2a38` of
+    hipBLASLt's 100200-2a38; any other text as it is."""
+    match = re.fullmatch(r"(\d{3,9})(-.*)?", written, re.ASCII)
+    if match is None or name not in ("HIP_VERSION", "HIPBLASLT_VERSION"):
+        return written
+    rest = int(match[1])
+    if name == "HIPBLASLT_VERSION":
+        steps = [100_000, 100]
+    else:
+        steps = [100] if rest < 10**4 else [10_000, 100] if rest < 10**7 else [10_000_000, 100_000]
+    parts = []
+    for step in steps:
+        part, rest = divmod(rest, step)
+        parts.append(part)
+    return ".".join(map(str, (*parts, rest))) + (match[2] or "")
 
 
 def line_ends(sheet: Sheet, given: Given) -> Iterator[Hit]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -104,6 +105,28 @@ def test_pytorch_ignores_a_file_of_another_device_or_version() -> None:
     assert "PT_VERSION is 2.9.0, not 2.10" in found.text
     only(linted(TUNABLEOP, hipblaslt="100300"), "validator-version")
     assert linted(TUNABLEOP, torch="2.9.0", rocblas="5.1.0.2a3887e") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "same", "others"),
+    [
+        ("HIP_VERSION,702", ["702", "7", "7.2", "7.2.1", "7.2.53211-abc"], ["7.1", "7.20", "8"]),
+        ("HIP_VERSION,70100", ["70100", "7.1", "7.1.0"], ["7.2", "7.1.1"]),
+        ("HIP_VERSION,70051831", ["7.0", "7.0.51831", "7.0.51831-a3e3"], ["7.1", "7.0.51832"]),
+        ("HIPBLASLT_VERSION,100200-2a3887e159", ["1.2", "1.2.0", "100200"], ["1.3", "1.2.1"]),
+    ],
+)
+def test_a_version_in_a_number_is_compared_as_people_write_it(
+    written: str, same: list[str], others: list[str]
+) -> None:
+    name, _, version = written.partition(",")
+    text = re.sub(rf"Validator,{name},.*\n", "", TUNABLEOP) + f"Validator,{written}\n"
+    library = name.partition("_")[0].lower()
+    for wanted in same:
+        assert not linted(text, **{library: wanted})
+    for wanted in others:
+        found = only(linted(text, **{library: wanted}), "validator-version")
+        assert f"{name} is {version}, not {wanted}" in found.text
 
 
 def test_a_prefix_of_a_version_ends_at_a_dot() -> None:
