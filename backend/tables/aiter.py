@@ -238,8 +238,7 @@ def _gemm(op: str, row: Mapping[str, str]) -> Gemm:
         raise NotAProblem(FUSED)
     if "Hg" in row:
         raise NotAProblem("a chunk of gated delta nets, which is no matrix product")
-    batched = op == "batched_gemm_bf16"
-    if "dtype" not in row and not batched:
+    if "dtype" not in row and op != "batched_gemm_bf16":
         raise NotAProblem("a quantized product, whose table does not name the types")
     dtype = row.get("dtype", "bfloat16").removeprefix("torch.")
     if "q_dtype_w" in row or _is(row, "scaleAB"):
@@ -250,7 +249,7 @@ def _gemm(op: str, row: Mapping[str, str]) -> Gemm:
         raise NotAProblem("a result of another type than its operands")
     if _is(row, "bpreshuffle"):
         raise NotAProblem("a weight in an order of AITER's own (bpreshuffle)")
-    sizes = [row[name] for name in ("MNKB" if batched else "MNK")]
+    sizes = [row[name] for upper in "MNKB" for name in (upper, upper.lower()) if name in row]
     if not all(map(_is_size, sizes)):
         raise NotAProblem(NOT_ITS_FORM)
     rows, features, inner, *batch = map(int, sizes)

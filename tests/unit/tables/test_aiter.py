@@ -112,6 +112,14 @@ def test_a_batch_of_bfloat16() -> None:
         problem("B,M,N,K\n4,2,8,16\n", "a8w8_untuned_batched_gemm.csv")
 
 
+@pytest.mark.parametrize("sizes", ["B,M,N,K", "b,m,n,k"])
+def test_a_batch_whose_types_the_table_names(sizes: str) -> None:
+    columns = f"gfx,cu_num,{sizes},bias,dtype,outdtype,scaleAB,bpreshuffle,kernelName,us"
+    row = "gfx942,304,8,16,1280,8192,False,torch.bfloat16,torch.bfloat16,False,False,a,12.5"
+    found = problem(f"{columns}\n{row}\n")
+    assert found.op == "bmm" and found.shapes == ((8, 16, 8192), (8, 8192, 1280))
+
+
 def test_a_fused_mixture_of_experts() -> None:
     entry = only(f"{FMOE}\n{FMOE_ROW}", "tuned_fmoe.csv")
     assert entry.op == "fused_moe" and entry.device == TableDevice("", 304)
