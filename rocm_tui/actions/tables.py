@@ -177,7 +177,7 @@ def values_in_words(table: Table, entry: Entry) -> str:
 
 
 _SHOWN_VALUES = 3
-"""The most characters of a long row; the first ones name the kernel."""
+"""The most values of a row with many; the first ones name the kernel."""
 
 
 def row_of(tuning: Tuning) -> TableRow | None:
@@ -214,7 +214,12 @@ class Solution:
 def is_place(text: str) -> bool:
     """Whether a person means a row by `FILE:LINE`."""
     match = _PLACE.fullmatch(text)
-    return match is not None and Path(match[1]).is_file()
+    return match is not None and _is_file(match[1])
+
+
+def _is_file(text: str) -> bool:
+    """Whether a person may mean a file: no name of a kernel is too long to ask."""
+    return os.path.isfile(text)  # noqa: PTH113 - Path.is_file raises for a name that is too long
 
 
 def row_at(text: str) -> TableRow:
@@ -264,7 +269,7 @@ def solution_of(row: TableRow, text: str) -> Solution:
     entry. Raises PinRefused and StoreErrors.
     """
     bare = editing_of(row.table).bare
-    if Path(text).is_file():
+    if _is_file(text):
         values = _values_in(Path(text), row)
     elif bare and "=" not in text:
         values = {bare: text}

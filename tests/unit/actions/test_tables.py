@@ -177,6 +177,15 @@ def test_a_solution_is_a_name_values_or_another_table(table: Path, tmp_path: Pat
         tables.solution_of(row, "a=b=c,")
 
 
+def test_a_solution_may_be_longer_than_the_name_of_a_file(tmp_path: Path) -> None:
+    table = tmp_path / "a8w8_tuned_gemm.csv"
+    table.write_text("gfx,cu_num,M,N,K,kernelName,us\ngfx942,304,16,1280,8192,a,12.5\n")
+    values = {"kernelName": "a8w8_" * 60}
+    solution = tables.solution_of(tables.row_at(f"{table}:2"), f"kernelName={'a8w8_' * 60}")
+    assert solution.values == values
+    assert not tables.is_place(f"{values['kernelName']}:2")
+
+
 def test_a_pinned_row_is_known_by_its_place(table: Path, tmp_path: Path) -> None:
     layout = Layout(tmp_path / "cache")
     layout.root.mkdir()
