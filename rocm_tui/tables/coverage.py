@@ -237,15 +237,23 @@ BLAS = frozenset({lookups.TUNABLEOP, lookups.HIPBLASLT})
 
 def _products(asks: Sequence[Lookup], table: Table) -> Iterator[tuple[_Want, Entry]]:
     """Entries that are the very products of Inductor's tunings."""
-    wants = {(ask.op, ask.key): _Want(ask) for ask in asks}
+    wants = _wants_by(asks, lambda ask: (ask.op, ask.key))
     for entry in table.entries if wants else ():
         try:
             problem = problem_of_entry(table, entry)
         except NotAProblem:
             continue
-        want = wants.get((problem.op, lookups.product_key(problem) or ()))
-        if want is not None and entry.solution:
-            yield want, entry
+        if entry.solution:
+            for want in wants.get((problem.op, lookups.product_key(problem) or ()), ()):
+                yield want, entry
+
+
+def _wants_by(asks: Iterable[Lookup], key_of: Callable[[Lookup], LookupKey]) -> Wants:
+    """Return the questions by a key; those of several devices have one."""
+    wants: Wants = {}
+    for ask in asks:
+        wants.setdefault(key_of(ask), []).append(_Want(ask))
+    return wants
 
 
 _Rule = tuple[Wants, Callable[[Entry], LookupKey]]
@@ -253,14 +261,12 @@ _Rule = tuple[Wants, Callable[[Entry], LookupKey]]
 
 def _signature_lookup(asks: Sequence[Lookup], table: Table, first: Entry) -> _Rule:
     """By op and the only text of the key."""
-    wants: Wants = {(ask.op, ask.key[0][1]): [_Want(ask)] for ask in asks}
+    wants = _wants_by(asks, lambda ask: (ask.op, ask.key[0][1]))
     return wants, lambda entry: (entry.op, entry.key[0][1])
 
 
 def _hipblaslt_lookup(asks: Sequence[Lookup], table: Table, first: Entry) -> _Rule:
-    wants: Wants = {}
-    for ask in asks:
-        wants.setdefault(_values(dict(ask.key), KEY), []).append(_Want(ask))
+    wants = _wants_by(asks, lambda ask: _values(dict(ask.key), KEY))
     return wants, lambda entry: _values(dict(entry.key), KEY)
 
 
@@ -339,7 +345,7 @@ def _experts(asks: Sequence[Lookup], names: Sequence[str], op: str) -> _Rule:
         ranked = [(fields["token"], ""), *((step, f"as {step} tokens") for step in _below(fields))]
         for rank, (tokens, near) in enumerate(ranked):
             key = _values({**fields, "token": tokens}, bare)
-            same = partial(_is_used, fields["act_type"])
+            same = partial(_is_used, fields.get("act_type", ""))
             other = partial(_is_used, "")
             note = ", ".join(filter(None, (near, "of another activation")))
             exact = _Want(ask, 2 * rank, near, holds=same)

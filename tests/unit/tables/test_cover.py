@@ -177,6 +177,39 @@ def test_tunableop_s_own_files(folder: Path, capsys: pytest.CaptureFixture[str])
     assert "without leading dimensions" in capsys.readouterr().err
 
 
+def test_one_product_is_looked_up_on_each_device(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    product = "GemmTunableOp_Half_TN,tn_64_8_32_ld_32_32_64"
+    paths = []
+    for arch in ("gfx942", "gfx90a"):
+        for name, end in (("untuned0", ""), ("results0", ",Default,0.1")):
+            path = Path(arch, f"tunableop_{name}.csv")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"Validator,GCN_ARCH_NAME,{arch}\n{product}{end}\n")
+            paths.append(str(path))
+    code, value = covered(capsys, *paths)
+    rows = value["rows"]
+    assert code == 0 and isinstance(rows, list)
+    assert [row["outcome"] for row in rows] == ["covered", "covered"]
+    assert {row["entry"]["path"] for row in rows} == {path for path in paths if "results" in path}
+
+
+def test_experts_of_an_older_list_have_no_activation(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = FUSED.replace("act_type,", "")
+    asked = (
+        "64,7168,256,256,8,torch.bfloat16,torch.int8,torch.uint32,QuantType.per_Token,True,False"
+    )
+    Path("untuned_fmoe.csv").write_text(f"{head}\n{asked}\n")
+    Path("tuned_fmoe.csv").write_text(
+        f"cu_num,{head},block_m,kernelName1,kernelName2,us\n304,{asked},32,a,b,3.0\n"
+    )
+    code, value = covered(capsys, "untuned_fmoe.csv", "tuned_fmoe.csv")
+    assert code == 0 and outcomes(value) == {"64": "covered"}
+
+
 def test_fp8_products_that_pytorch_s_reader_refuses_are_left_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
