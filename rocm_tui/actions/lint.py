@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +39,16 @@ def lint_files(
     without a table, and UsageError.
     """
     rows: list[int] = []
+    seen: set[str] = set()
 
     def counted() -> Iterator[Table]:
         for path in paths:
             for table in _tables(Path(path)):
-                rows.append(len(table.entries))
-                yield table
+                real = os.path.realpath(table.path)
+                if real not in seen:  # a folder and a file in it may both be named
+                    seen.add(real)
+                    rows.append(len(table.entries))
+                    yield table
 
     findings = lint(counted(), Given(device, versions), only, without, each=each)
     return Linted(findings, len(rows), sum(rows), device)

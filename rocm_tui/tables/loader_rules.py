@@ -181,7 +181,7 @@ def unreadable(sheet: Sheet, given: Given) -> Iterator[Hit]:
     """Find lines that cannot be read as rows."""
     fails = sheet.tuner == "aiter"
     for fault in sheet.table.problems:
-        level: Level | None = None if fails or sheet.tuner == "moe" else "warning"
+        level: Level | None = None if fails or sheet.tuner in ("moe", "aiter triton") else "warning"
         todo = "AITER's reader may stop here; correct or remove it" if fails else "correct it"
         if fault.what == TORN:
             todo = f"{_TORN.get(sheet.tuner, 'remove it')}, or tune it again"

@@ -123,3 +123,23 @@ def test_a_path_that_is_no_table_is_refused_and_a_damaged_one_is_a_finding(tmp_p
     for path in (damaged, tmp_path):
         linted = lint_files([str(path)], None, {})
         assert linted.tables == 1 and len(linted.findings) == 1
+
+
+def test_a_table_that_is_named_twice_is_checked_once(tmp_path: Path) -> None:
+    folder = tmp_path / "tables" / "model_configs"
+    folder.parent.mkdir()
+    sample_tables.write(folder)
+    link = folder.parent / "link.csv"
+    link.symlink_to(min(folder.rglob("*.csv")))
+    once = lint_files([str(folder)], MI300X, {})
+    again = lint_files([str(folder), str(folder.parent), str(folder)], MI300X, {})
+    assert (again.tables, again.rows) == (once.tables, once.rows)
+    assert again.findings == once.findings
+
+
+def test_a_ladder_that_is_cut_is_an_error(tmp_path: Path) -> None:
+    """A program of AITER's ends at it, as a server does at its own."""
+    for name in ("gfx942-GEMM-A16W16.json", "E=8,N=512,device_name=AMD_Instinct_MI300X.json"):
+        (tmp_path / name).write_text('{"M_LEQ_64": {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N"')
+        (found,) = lint_files([str(tmp_path / name)], None, {}).findings
+        assert (found.rule, found.level) == ("unreadable", "error")
