@@ -541,12 +541,15 @@ def pin_all(steps: Sequence[PinStep], notes: Sequence[str], layout: Layout) -> l
 
 def _take_back(group: PinGroup, count: int, layout: Layout) -> str:
     """Undo what was pinned of `group`; what is left where that cannot be done."""
+    if not count:
+        return ""
+    stay = counted(count, "pin that was made stays", "pins that were made stay")
     try:
-        last = next_step_back(layout) if count else None
-        if last is not None and last.group == group:
-            step_back(layout, last)
+        last = next_step_back(layout)
+        if last is None or last.group != group:
+            return f"{stay}, since others changed pins meanwhile; `rocm-tui pin` lists them"
+        step_back(layout, last)
     except StoreError as error:
-        stay = counted(count, "pin that was made stays", "pins that were made stay")
         return f"{stay} ({error}); `rocm-tui pin --undo` undoes {noun(count, 'it', 'them')}"
     return ""
 

@@ -11,7 +11,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
-from backend.errors import PinRefused, ShareInvalid
+from backend.errors import Busy, PinRefused, ShareInvalid
 from backend.model.choice import Choice, Measurement
 from backend.model.events import (
     ChoiceSelected,
@@ -218,6 +218,20 @@ def test_all_or_nothing_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(NotPinnable, match="the disk is full; nothing was pinned"):
             pin_all(steps, ["", ""], layout)
     assert PinStore(layout).pins() == () and cache_file(layout).read_bytes() == before
+
+    def overtaken(self: PinStore, *words: object, **more: object) -> object:
+        if PinStore(layout).pins():
+            pin(self, None, wanted.key, rival, label="another")
+            raise Busy("another process holds the lock")
+        return pin(self, *words, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PinStore, "pin", overtaken)
+        with pytest.raises(NotPinnable) as caught:
+            pin_all(steps, ["", ""], layout)
+    assert "1 pin that was made stays, since others changed pins meanwhile" in str(caught.value)
+    assert "--undo" not in str(caught.value) and len(PinStore(layout).pins()) == 2
+    PinStore(layout).unpin_all()
     pinned = pin_all(steps, ["agreed", "agreed"], layout)
     assert [one.state for one in pinned] == ["active", "active"]
     assert [entry.note for entry in PinStore(layout).history()[-2:]] == ["agreed", "agreed"]
