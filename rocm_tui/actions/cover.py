@@ -117,9 +117,9 @@ def write_untuned(rows: Sequence[Covered], path: Path, force: bool = False) -> l
     if there and not force:
         raise RocmTuiError(f"{there[0]} exists already; nothing was written (--force replaces it)")
     for file in written:
-        data = file.untuned.text.encode()
-        _check(file, data)
-        write_atomic(file.path, data)
+        _check(file)
+    for file in written:
+        write_atomic(file.path, file.untuned.text.encode())
     return written
 
 
@@ -127,11 +127,11 @@ def _place(path: Path, untuned: Untuned, lists: int) -> Path:
     return path if lists == 1 else path.with_name(f"{path.stem}.{untuned.name}")
 
 
-def _check(written: Written, data: bytes) -> None:
+def _check(written: Written) -> None:
     """Raise RocmTuiError if the reader of such lists would not read back what is to be written."""
     if written.untuned.tuner not in (lookups.AITER, lookups.TUNABLEOP):
         return
-    table = parse(data, str(written.path))
+    table = parse(written.untuned.text.encode(), str(written.path))
     rows = 0 if table is None or table.problems else len(table.entries)
     if rows != written.untuned.rows:
         products = counted(written.untuned.rows, "product")

@@ -83,11 +83,12 @@ def test_a_list_that_would_not_be_read_back_is_not_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
     odd = Untuned("a.csv", "tunableop", text, 3, "")
-    monkeypatch.setattr(cover, "untuned_lists", lambda rows: [odd])
-    with pytest.raises(RocmTuiError, match="3 products would be read as"):
-        write_untuned([], tmp_path / "a.csv")
-    assert not (tmp_path / "a.csv").exists()
     fine = replace(odd, text=UNTUNED, rows=1)
+    for lists in ([odd], [fine, odd]):
+        monkeypatch.setattr(cover, "untuned_lists", lambda rows, lists=lists: lists)
+        with pytest.raises(RocmTuiError, match="3 products would be read as"):
+            write_untuned([], tmp_path / "a.csv")
+        assert not list(tmp_path.iterdir())
     monkeypatch.setattr(cover, "untuned_lists", lambda rows: [fine])
     assert write_untuned([], tmp_path / "a.csv") == [Written(tmp_path / "a.csv", fine)]
 
