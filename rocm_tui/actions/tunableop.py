@@ -118,9 +118,12 @@ def tune_products(
             except NotMergeable as error:
                 outcome.failed[line] = NotTuned(plain(str(error)))
                 continue
-            _merge(path, result, rows, force=force)
-            outcome.rows += rows
-            if tuple(line.split(",", 1)) not in {row.key for row in rows}:
+            before = _merge(path, result, rows, force=force)
+            outcome.rows += [row for row in rows if force or row.key not in before]
+            key = tuple(line.split(",", 1))
+            if key in before and not force:
+                outcome.there += 1  # another process was faster
+            elif key not in {row.key for row in rows}:
                 other = f"PyTorch called it {','.join(rows[0].key)}: it is in the file"
                 outcome.failed[line] = NotTuned(plain(result.reason or other))
 
@@ -170,12 +173,13 @@ def _merge(
     *,
     force: bool = False,
 ) -> frozenset[tuple[str, str]]:
-    """Put rows into the file, which is made where there is none; the products that it has then.
+    """Put rows into the file, which is made where there is none; the products that it had before.
     Nothing is written without rows. Raises RocmTuiError, StoreErrors."""
-    keys: frozenset[tuple[str, str]] = frozenset()
+    before = keys = frozenset[tuple[str, str]]()
 
     def edit(data: bytes) -> bytes:
-        nonlocal keys
+        nonlocal before, keys
+        before = keys_in(data, result.validators)
         content = merged(data, result.validators, rows, force=force) if rows or data else data
         keys = keys_in(content, result.validators)
         return content
@@ -187,7 +191,7 @@ def _merge(
             if not safe.exists(path):
                 content = edit(b"")
                 if not content or _made(path, content):
-                    return keys
+                    return before
             if not rows:
                 edit(safe.read_bytes(path))
             elif (
@@ -199,7 +203,7 @@ def _merge(
         raise RocmTuiError(
             plain(f"{path}: {error}; nothing was changed, take another file with -o")
         ) from error
-    return keys
+    return before
 
 
 def _made(path: Path, content: bytes) -> bool:

@@ -93,6 +93,17 @@ def test_what_is_there_is_not_tuned_again_without_force(
     assert table.read_text() == HEAD + rows([LINES[1], LINES[0], *LINES[2:]])
 
 
+def test_a_row_that_another_process_wrote_meanwhile_is_not_said_to_be_put_in(
+    tmp_path: Path, tune: Callable[..., Outcome]
+) -> None:
+    table = tmp_path / "r.csv"
+    theirs = HEAD + rows(LINES[:1]).replace("0.5", "0.25")
+    outcome = tune(Machine(), begins=lambda line, done, total: done or table.write_text(theirs))
+    assert [",".join(row.key) for row in outcome.rows] == LINES[1:]
+    assert (outcome.there, outcome.failed) == (1, {})
+    assert table.read_text() == theirs + rows(LINES[1:])
+
+
 @pytest.mark.parametrize("text", ["Validator,PT_VERSION,2.12.0\n", "a text\n", "{}"])
 def test_a_table_of_other_libraries_is_refused_before_anything_is_tuned(
     text: str, tmp_path: Path, tune: Callable[..., Outcome]
