@@ -123,9 +123,9 @@ def test_a_version_in_a_number_is_compared_as_people_write_it(
     text = re.sub(rf"Validator,{name},.*\n", "", TUNABLEOP) + f"Validator,{written}\n"
     library = name.partition("_")[0].lower()
     for wanted in same:
-        assert not linted(text, **{library: wanted})
+        assert not linted(text, device=None, **{library: wanted})
     for wanted in others:
-        found = only(linted(text, **{library: wanted}), "validator-version")
+        found = only(linted(text, device=None, **{library: wanted}), "validator-version")
         assert f"{name} is {version}, not {wanted}" in found.text
 
 
