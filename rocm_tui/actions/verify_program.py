@@ -40,6 +40,7 @@ from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, OwnChoice, read_graph_text
 from backend.pins.store import PinStore
+from backend.tables.model import is_table_op
 from rocm_tui import environment as hook_env
 from rocm_tui.actions.improve import confirmed_options
 from rocm_tui.actions.sources import load_model
@@ -139,8 +140,8 @@ ANOTHER = "another choice"
 
 @dataclass(slots=True)
 class PinEvidence:
-    """How many graphs call the pinned choice, another one (by its label), an unknown one, or were
-    compiled untuned.
+    """How many graphs call the pinned choice, another one (by its label), may call an unknown one,
+    or were compiled untuned.
 
     The same graph in several processes counts once. For a Triton kernel launches are counted, not
     graphs; `untuned` are those of the same kernel and key that used no cache, or another list of
@@ -244,6 +245,11 @@ class EvidenceCollector:
     ) -> None:
         self.options = [OptionEvidence(option, graphs) for option, graphs in options.items()]
         self.findings = [PinEvidence(pin) for pin in pins]
+        self._in_graphs = [
+            finding
+            for finding in self.findings
+            if not (is_kernel(finding.pin.op) or is_table_op(finding.pin.op))
+        ]
         self.graphs = 0
         """All that were heard of, whatever they hold."""
         self.unread = 0
@@ -262,8 +268,15 @@ class EvidenceCollector:
         self._heard.add(digest)
         self.graphs += 1
         text = read_graph_text(data)
+        findings = [
+            finding
+            for finding in self._in_graphs
+            if may_hold(data, self._wanted(finding.pin, finding.pin.hash))
+        ]
         if not text.is_compiled:
             self.unread += 1
+            for finding in findings:
+                finding.unknown += 1
             return
         self.own.update(text.own)
         if _SETTINGS in data:
@@ -274,9 +287,8 @@ class EvidenceCollector:
             defaults = _ROCM_DEFAULTS if _ROCM in data else _DEFAULTS
             for option in self.options:
                 option.hear(settings, defaults)
-        for finding in self.findings:
-            if may_hold(data, self._wanted(finding.pin, finding.pin.hash)):
-                self._judge(finding, text)
+        for finding in findings:
+            self._judge(finding, text)
 
     def own_evidence(self) -> list[OwnEvidence]:
         """Return the kernels of ours that were heard of, by op and inputs."""
@@ -304,7 +316,7 @@ class EvidenceCollector:
         if verdict == "same":
             finding.called += 1
             finding.called_on |= text.devices
-        elif verdict == "unknown":
+        elif verdict in ("unknown", "unclear"):
             finding.unknown += 1
         elif verdict == "other":
             finding.others[self._instead(finding.pin, text)] += 1

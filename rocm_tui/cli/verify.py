@@ -334,8 +334,7 @@ def _finding_text(finding: PinEvidence, proof: ProgramProof) -> str:
     if finding.answer == "unknown":
         return (
             f"unclear: {finding.unknown} of {counted(finding.graphs, 'compiled graph')} "
-            f"{noun(finding.unknown, 'holds', 'hold')} {pin.op} on these inputs, and the text does "
-            "not say with which choice"
+            f"may hold {pin.op} on these inputs, and the text does not say with which choice"
         )
     if finding.answer == "untuned":
         return "not called: the program compiled it without max_autotune, which asks no cache"

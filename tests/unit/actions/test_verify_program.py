@@ -77,7 +77,7 @@ def test_the_pin_of_a_template_is_told_by_its_own_config(sample: Sample) -> None
     assert unknown.findings[0].answer == "unknown"
 
 
-def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
+def test_a_graph_that_may_hold_an_op_is_unclear() -> None:
     """Nothing tells which choice it calls; that it was tuned is known."""
     sample = TEMPLATES[0]
     pin = replace(pin_of(sample, sample.rivals[0]), op="some_op_of_a_later_torch")
@@ -85,7 +85,32 @@ def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
     assert judge(read_graph_text(sample.data), witness._wanted(pin, pin.hash)) == "unclear"
     witness.hear(sample.data)
     (finding,) = witness.findings
-    assert (finding.untuned, finding.answer) == (0, "absent")
+    assert (finding.unknown, finding.untuned, finding.answer) == (1, 0, "unknown")
+
+
+def test_a_graph_for_any_size_that_may_serve_these_leaves_a_call_unclear() -> None:
+    sample = next(s for s in samples() if s.name == "mm_dyn.b")
+    extern = next(name for name in sample.rivals if name.startswith("mm-"))
+    inputs = sample.inputs.replace("512, 1024,", "8, 1024,")
+    witness = EvidenceCollector([replace(pin_of(sample, extern), inputs=inputs)], {})
+    (finding,) = witness.findings
+    finding.called = 1  # by a graph for these sizes
+    witness.hear(sample.data)
+    assert (finding.answer, finding.graphs) == ("unknown", 2)
+
+
+def test_a_graph_of_unknown_form_is_unclear_for_the_pins_that_it_may_hold() -> None:
+    sample = TEMPLATES[0]
+    pin = pin_of(sample, sample.called or "")
+    elsewhere = replace(pin, inputs=re.sub(r"\b\d+\b", "97", pin.inputs))
+    kernel = Pin(TRITON, inputs_of("add", [4096], "A" * 52), "", "triton_config-1", "it", "", {})
+    row = replace(kernel, op="table:tunableop:GemmTunableOp_Half_TN", inputs="tn_320_64_128")
+    witness = EvidenceCollector([pin, elsewhere, kernel, row], {})
+    witness.hear(sample.data)
+    assert [finding.answer for finding in witness.findings] == ["called", *["absent"] * 3]
+    witness.hear(b"flex_attention on 2, 8, 512, 64")
+    assert witness.unread == 1
+    assert [finding.answer for finding in witness.findings] == ["unknown", *["absent"] * 3]
 
 
 def test_choices_are_known_with_and_without_a_configuration(tmp_path: Path) -> None:
