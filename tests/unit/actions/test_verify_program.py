@@ -30,6 +30,7 @@ from rocm_tui.actions.verify_program import (
     ProgramProof,
     TraceFolder,
 )
+from rocm_tui.cli.verify import ProgramProofJson
 from tests.support.graph_samples import FOLDER, Sample, samples
 from tests.support.screen_lab import write_cache
 
@@ -111,6 +112,34 @@ def test_a_graph_of_unknown_form_is_unclear_for_the_pins_that_it_may_hold() -> N
     witness.hear(b"flex_attention on 2, 8, 512, 64")
     assert witness.unread == 1
     assert [finding.answer for finding in witness.findings] == ["unknown", *["absent"] * 3]
+
+
+def test_pins_of_one_tuning_for_two_systems_do_not_refute_each_other() -> None:
+    """The program runs on one of them; a graph does not name it."""
+    first, second = (next(s for s in samples() if s.name == f"mm.{side}") for side in "ab")
+    old, new = (
+        replace(pin_of(sample, sample.called or ""), system_hash=name)
+        for sample, name in ((second, "old"), (first, "new"))
+    )
+    witness = EvidenceCollector([old, new], {})
+    witness.hear(first.data)
+    assert [(f.answer, f.graphs) for f in witness.findings] == [("absent", 1), ("called", 1)]
+    proof = proof_of(findings=witness.findings)
+    assert proof.proved
+    elsewhere = "1 of {} the choice pinned for another Triton, ROCm or GPU"
+    assert [pin.reason for pin in ProgramProofJson.of(proof).pins] == [
+        "not seen: " + elsewhere.format("1 compiled graph calls"),
+        "called: it (1 compiled graph)",
+    ]
+    alone = EvidenceCollector([old], {})
+    alone.hear(first.data)
+    assert not proof_of(findings=alone.findings).proved and alone.findings[0].answer == "other"
+    witness.hear(second.data)  # one of the two calls does not obey its pin
+    assert [(f.answer, f.graphs) for f in witness.findings] == [("unknown", 2)] * 2
+    assert not proof.proved
+    assert {pin.reason for pin in ProgramProofJson.of(proof).pins} == {
+        "unclear: " + elsewhere.format("2 compiled graphs calls")
+    }
 
 
 def test_choices_are_known_with_and_without_a_configuration(tmp_path: Path) -> None:
@@ -205,6 +234,14 @@ def test_what_all_graphs_together_say_of_a_pin(
     assert finding(**counts).answer == answer and finding(**counts).graphs == graphs
 
 
+def proof_of(**change: Any) -> ProgramProof:
+    given = {
+        "argv": ["python"], "status": 0, "processes": 1, "graphs": 1, "unread": 0, "damaged": 0,
+        "full": False, "findings": [], "own": [], "options": [],
+    }  # fmt: skip
+    return ProgramProof(**{**given, **change})
+
+
 OWN = OwnEvidence("mm", "[]", "rocm_gemm-1", "rocm_gemm_0", 1)
 SET = OptionEvidence(CompileOption("freezing", "True"), [], set=1)
 UNSET = OptionEvidence(CompileOption("freezing", "True"), [], default=1)
@@ -228,11 +265,7 @@ UNSET = OptionEvidence(CompileOption("freezing", "True"), [], default=1)
 def test_what_proves_that_a_program_calls_what_it_should(
     change: dict[str, Any], proved: bool
 ) -> None:
-    given = {
-        "argv": ["python"], "status": 0, "processes": 1, "graphs": 1, "unread": 0, "damaged": 0,
-        "full": False, "findings": [], "own": [], "options": [],
-    }  # fmt: skip
-    assert ProgramProof(**{**given, **change}).proved is proved
+    assert proof_of(**change).proved is proved
 
 
 def test_a_rival_is_named_by_its_label_where_it_is_known() -> None:
