@@ -18,12 +18,13 @@ from pathlib import Path, PurePosixPath
 from backend.cache.autotune import INFINITY, Numbers
 from backend.cache.variants import ChoiceVariants
 from backend.counted import counted, device_ranges
+from backend.disk.exchange import signature_of
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.inductor_kernel import TRITON, is_kernel
 from backend.model.origin import any_toolchain, is_own
 from backend.model.tuning import Pin, PinState, Proof
-from backend.pins.file import PinRecord
+from backend.pins.file import PinRecord, read_pin_file
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, WantedChoice
@@ -59,6 +60,10 @@ _AGAIN = (
     "made again under the pin still {calls} another kernel",
     "its program may not offer this choice (other threads, sizes or settings)",
 )
+_OF_ANOTHER_SYSTEM = (
+    "{calls} the choice pinned for another Triton, ROCm or GPU",
+    "`rocm-tui verify -- CMD` shows what your program calls",
+)
 _PACKAGED = (
     "of AOTInductor {keeps} another kernel",
     "compile the package again",
@@ -75,6 +80,7 @@ class GraphSweeper:
         self._index = GraphIndex(layout)
         self._sources = ChoiceSources(layout.root)
         self._variants = variants or ChoiceVariants(layout.root)
+        self._pins: tuple[object, dict[tuple[str, str], list[PinRecord]]] = (None, {})
 
     def live(self) -> list[GraphEntry]:
         """Return the compiled graphs where PyTorch finds them."""
@@ -102,19 +108,25 @@ class GraphSweeper:
 
     def _split(
         self, record: PinRecord, entries: list[GraphEntry]
-    ) -> tuple[list[GraphEntry], list[GraphEntry]]:
-        """Split the contradicting entries: those to move, and those recompiled after a move."""
+    ) -> tuple[list[GraphEntry], list[GraphEntry], list[GraphEntry]]:
+        """Split the contradicting entries: those to move, those of another system, and those
+        recompiled after a move."""
         stale = self._contradicting(record, entries)
+        others = self._of_other_systems(record, stale)
+        stale = [entry for entry in stale if entry not in others]
         again = [] if record.released else self._made_again(record, stale)
-        return [entry for entry in stale if entry not in again], again
+        return [entry for entry in stale if entry not in again], others, again
 
     def judged(self, record: PinRecord, entries: list[GraphEntry]) -> GraphVerdicts:
         """Return the verdict of the live `entries`, and of packages, on a pin."""
-        stale, again = self._split(record, entries)
+        stale, others, again = self._split(record, entries)
         wanted = self.wanted(record)
         if record.released or wanted is None:
             return GraphVerdicts(tuple(stale))
-        doubtful: dict[tuple[str, str], list[str]] = {_AGAIN: [e.relative for e in again]}
+        doubtful: dict[tuple[str, str], list[str]] = {
+            _OF_ANOTHER_SYSTEM: [entry.relative for entry in others],
+            _AGAIN: [entry.relative for entry in again],
+        }
         proved = record.proof.when if record.proof else math.inf
         since = 0
         for entry, verdict in zip(entries, self._index.verdicts(entries, wanted), strict=True):
@@ -194,6 +206,32 @@ class GraphSweeper:
         return WantedChoice(
             record.op, record.inputs, hash, tuple(sorted(rivals)), config, constants, device
         )
+
+    def _of_other_systems(self, record: PinRecord, stale: Sequence[GraphEntry]) -> list[GraphEntry]:
+        """Return the entries that call the choice pinned for the same tuning in another cache file.
+        No graph names its system; older ones than the pin are moved, so that it takes effect."""
+        late = [e for e in stale if record.released or e.mtime >= record.applied]
+        theirs: set[str] = set()
+        for other in self._pinned_elsewhere(record) if late else ():
+            if wanted := self.wanted(other):
+                verdicts = self._index.verdicts(late, wanted)
+                theirs |= {e.relative for e, v in zip(late, verdicts, strict=True) if v == "same"}
+        return [entry for entry in late if entry.relative in theirs]
+
+    def _pinned_elsewhere(self, record: PinRecord) -> list[PinRecord]:
+        """Return the pins of another choice for the same tuning in other cache files."""
+        signature = signature_of(self._layout.pins)
+        if self._pins[0] != signature:
+            pins: dict[tuple[str, str], list[PinRecord]] = {}
+            for pin in read_pin_file(self._layout.pins).pins:
+                pins.setdefault((pin.op, pin.inputs), []).append(pin)
+            self._pins = signature, pins
+        same = self._pins[1].get((record.op, record.inputs), ())
+        return [
+            pin
+            for pin in same
+            if pin.system_hash != record.system_hash and not record.hashes & pin.hashes
+        ]
 
     def _made_again(self, record: PinRecord, stale: Sequence[GraphEntry]) -> list[GraphEntry]:
         """Return the entries in folders from which, since the pin was applied, another one was

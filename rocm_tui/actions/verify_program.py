@@ -40,6 +40,7 @@ from backend.pins.graphs.match import Verdict, WantedChoice, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.graphs.text import GraphText, OwnChoice, read_graph_text
 from backend.pins.store import PinStore
+from backend.tables.model import is_table_op
 from rocm_tui import environment as hook_env
 from rocm_tui.actions.improve import confirmed_options
 from rocm_tui.actions.sources import load_model
@@ -139,13 +140,14 @@ ANOTHER = "another choice"
 
 @dataclass(slots=True)
 class PinEvidence:
-    """How many graphs call the pinned choice, another one (by its label), an unknown one, or were
-    compiled untuned.
+    """How many graphs call the pinned choice, another one (by its label), may call an unknown one,
+    or were compiled untuned.
 
     The same graph in several processes counts once. For a Triton kernel launches are counted, not
     graphs; `untuned` are those of the same kernel and key that used no cache, or another list of
-    configs. `called_on` and `others_on` are the indices of the GPUs whose graphs call the pinned
-    choice, or another.
+    configs. `of_other_system` are the graphs that call the choice pinned for the same tuning in
+    another cache file: no graph names its system. `called_on` and `others_on` are the indices of
+    the GPUs whose graphs call the pinned choice, or another.
     """
 
     pin: Pin
@@ -153,23 +155,29 @@ class PinEvidence:
     others: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
     untuned: int = 0
+    of_other_system: int = 0
     called_on: set[int] = field(default_factory=set)
     others_on: set[int] = field(default_factory=set)
 
     @property
     def graphs(self) -> int:
         """The number of graphs that were tuned."""
-        return self.called + self.others.total() + self.unknown
+        return self.called + self.others.total() + self.unknown + self.of_other_system
 
     @property
     def answer(self) -> Answer:
         if self.others:
             return "other"
-        if self.unknown:
+        if self.unknown or (self.called and self.of_other_system):
             return "unknown"
         if self.called:
             return "called"
         return "untuned" if self.untuned else "absent"
+
+    @property
+    def obeyed(self) -> bool:
+        """Whether all code calls the pinned choice, or the one pinned for another system."""
+        return self.answer == "called" or (self.answer == "absent" and bool(self.of_other_system))
 
     def hear(self, launch: FirstLaunch, labels: Mapping[str, str]) -> None:
         """Count a launch of a Triton kernel. One of Inductor may get the pinned config by
@@ -244,6 +252,11 @@ class EvidenceCollector:
     ) -> None:
         self.options = [OptionEvidence(option, graphs) for option, graphs in options.items()]
         self.findings = [PinEvidence(pin) for pin in pins]
+        self._in_graphs = [
+            finding
+            for finding in self.findings
+            if not (is_kernel(finding.pin.op) or is_table_op(finding.pin.op))
+        ]
         self.graphs = 0
         """All that were heard of, whatever they hold."""
         self.unread = 0
@@ -262,8 +275,15 @@ class EvidenceCollector:
         self._heard.add(digest)
         self.graphs += 1
         text = read_graph_text(data)
+        findings = [
+            finding
+            for finding in self._in_graphs
+            if may_hold(data, self._wanted(finding.pin, finding.pin.hash))
+        ]
         if not text.is_compiled:
             self.unread += 1
+            for finding in findings:
+                finding.unknown += 1
             return
         self.own.update(text.own)
         if _SETTINGS in data:
@@ -274,9 +294,8 @@ class EvidenceCollector:
             defaults = _ROCM_DEFAULTS if _ROCM in data else _DEFAULTS
             for option in self.options:
                 option.hear(settings, defaults)
-        for finding in self.findings:
-            if may_hold(data, self._wanted(finding.pin, finding.pin.hash)):
-                self._judge(finding, text)
+        for finding in findings:
+            self._judge(finding, text)
 
     def own_evidence(self) -> list[OwnEvidence]:
         """Return the kernels of ours that were heard of, by op and inputs."""
@@ -304,14 +323,26 @@ class EvidenceCollector:
         if verdict == "same":
             finding.called += 1
             finding.called_on |= text.devices
-        elif verdict == "unknown":
+        elif verdict in ("unknown", "unclear"):
             finding.unknown += 1
+        elif verdict == "other" and self._is_of_other_system(finding.pin, text):
+            finding.of_other_system += 1
         elif verdict == "other":
             finding.others[self._instead(finding.pin, text)] += 1
             finding.others_on |= text.devices
         elif text.tuned is False:
             verdict = self._verdict(finding.pin, finding.pin.hash, replace(text, tuned=None))
             finding.untuned += verdict != "absent"
+
+    def _is_of_other_system(self, pin: Pin, text: GraphText) -> bool:
+        """Return whether a graph calls the choice pinned for the same tuning elsewhere."""
+        others = (finding.pin for finding in self._in_graphs)
+        return any(
+            self._verdict(other, other.hash, text) == "same"
+            for other in others
+            if (other.op, other.inputs) == (pin.op, pin.inputs)
+            and other.system_hash != pin.system_hash
+        )
 
     def _instead(self, pin: Pin, text: GraphText) -> str:
         """The label of the rival that a graph calls."""
@@ -444,9 +475,10 @@ class ProgramProof:
 
     @property
     def proved(self) -> bool:
-        """Whether the program ended well and calls every pinned choice; without pins, whether it
-        calls a kernel of ours or has a confirmed option."""
-        called = all(finding.answer == "called" for finding in self.findings)
+        """Whether the program ended well and calls every pinned choice (of a tuning pinned for
+        several systems, one); without pins, whether it calls a kernel of ours or has a confirmed
+        option."""
+        called = all(finding.obeyed for finding in self.findings)
         used = self.findings or self.own or any(option.set for option in self.options)
         return self.status == 0 and self.complete and called and bool(used)
 

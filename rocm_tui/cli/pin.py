@@ -103,6 +103,8 @@ def pin_command(
     layout = common.layout_at(cache_dir)
     if id is not None and (undo or reconcile or history):
         raise UsageError("--undo, --reconcile and --history go without ID and CHOICE")
+    if undo and (note or bitwise or wrong or sources):
+        raise UsageError("--undo goes without --note, --bitwise, --wrong and --from")
     if undo:
         return _undo(layout, dry_run=dry_run, json=json)
     if id is None:
@@ -112,6 +114,8 @@ def pin_command(
     if choice is None:
         raise UsageError(f"which choice? `rocm-tui show {plain(id)}` lists them")
     if is_place(id):
+        if bitwise or wrong or sources:
+            raise UsageError("--bitwise, --wrong and --from go without FILE:LINE of a tuned table")
         return _pin_row(layout, id, choice, note=note, dry_run=dry_run, json=json)
     model, row = pick_tuning(layout, sources, id)
     wanted = pinnable(row, choice, model.sessions, wrong=wrong)

@@ -331,14 +331,18 @@ def _finding_text(finding: PinEvidence, proof: ProgramProof) -> str:
         return f"called: {pin.label} ({graphs}{_on(finding.called_on)})"
     if finding.answer == "other":
         return _other_text(finding)
-    if finding.answer == "unknown":
+    if finding.answer == "unknown" and finding.unknown:
         return (
             f"unclear: {finding.unknown} of {counted(finding.graphs, 'compiled graph')} "
-            f"{noun(finding.unknown, 'holds', 'hold')} {pin.op} on these inputs, and the text does "
-            "not say with which choice"
+            f"may hold {pin.op} on these inputs, and the text does not say with which choice"
         )
     if finding.answer == "untuned":
         return "not called: the program compiled it without max_autotune, which asks no cache"
+    if finding.of_other_system:
+        who = f"{finding.of_other_system} of {counted(finding.graphs, 'compiled graph')}"
+        calls = noun(finding.of_other_system, "calls", "call")
+        answer = "unclear" if finding.called else "not seen"
+        return f"{answer}: {who} {calls} the choice pinned for another Triton, ROCm or GPU"
     return _absent_text(proof)
 
 

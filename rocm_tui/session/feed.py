@@ -19,8 +19,8 @@ from backend.cache.fold import CacheRestorer
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import StoreError
-from backend.model.problem import TuningKey
 from backend.model.session import Fault
+from backend.model.tuning import Pin
 from backend.pins.file import read_pin_file
 from backend.pins.graphs.index import upper_folders
 from backend.pins.holders import pinned_choices
@@ -95,6 +95,11 @@ class Inbox:
         self._wake()
 
 
+def _identity(pin: Pin) -> tuple[str, str, str]:
+    """Return the identity of a pin: each cache file may have a pin of the same tuning."""
+    return pin.system_hash, pin.op, pin.inputs
+
+
 class Keeper:
     """Compares them with the files, and puts every change into the inbox."""
 
@@ -104,7 +109,7 @@ class Keeper:
         self._inbox = inbox
         self._store = PinStore(layout)
         self._recaller = CacheRestorer(layout, pinned_choices)
-        self._drifts: dict[TuningKey, int] | None = None
+        self._drifts: dict[tuple[str, str, str], int] | None = None
         self._last: list[PinStatus] | None = None if awaited else []
 
     def reconcile(self, *, read_only: bool) -> None:
@@ -117,7 +122,7 @@ class Keeper:
                 self._report([])
                 return
             if self._drifts is None:
-                self._drifts = {pin.key: pin.drifts for pin in self._store.pins()}
+                self._drifts = {_identity(pin): pin.drifts for pin in self._store.pins()}
             statuses = self._store.status() if read_only else self._store.reconcile()
         except StoreError as error:
             problem = Fault(str(self._layout.pins), str(error))
@@ -125,8 +130,9 @@ class Keeper:
             self._last = None
             return
         before = self._drifts
-        self._drifts = {status.pin.key: status.pin.drifts for status in statuses}
-        drifted = [s for s in statuses if s.pin.drifts > before.get(s.pin.key, s.pin.drifts)]
+        pins = [(_identity(status.pin), status) for status in statuses]
+        self._drifts = {identity: status.pin.drifts for identity, status in pins}
+        drifted = [s for identity, s in pins if s.pin.drifts > before.get(identity, s.pin.drifts)]
         self._report(statuses, drifted)
 
     def _report(self, statuses: list[PinStatus], drifted: Sequence[PinStatus] = ()) -> None:

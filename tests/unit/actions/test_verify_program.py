@@ -30,6 +30,7 @@ from rocm_tui.actions.verify_program import (
     ProgramProof,
     TraceFolder,
 )
+from rocm_tui.cli.verify import ProgramProofJson
 from tests.support.graph_samples import FOLDER, Sample, samples
 from tests.support.screen_lab import write_cache
 
@@ -77,7 +78,7 @@ def test_the_pin_of_a_template_is_told_by_its_own_config(sample: Sample) -> None
     assert unknown.findings[0].answer == "unknown"
 
 
-def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
+def test_a_graph_that_may_hold_an_op_is_unclear() -> None:
     """Nothing tells which choice it calls; that it was tuned is known."""
     sample = TEMPLATES[0]
     pin = replace(pin_of(sample, sample.rivals[0]), op="some_op_of_a_later_torch")
@@ -85,7 +86,60 @@ def test_a_graph_that_may_hold_an_op_is_not_called_untuned() -> None:
     assert judge(read_graph_text(sample.data), witness._wanted(pin, pin.hash)) == "unclear"
     witness.hear(sample.data)
     (finding,) = witness.findings
-    assert (finding.untuned, finding.answer) == (0, "absent")
+    assert (finding.unknown, finding.untuned, finding.answer) == (1, 0, "unknown")
+
+
+def test_a_graph_for_any_size_that_may_serve_these_leaves_a_call_unclear() -> None:
+    sample = next(s for s in samples() if s.name == "mm_dyn.b")
+    extern = next(name for name in sample.rivals if name.startswith("mm-"))
+    inputs = sample.inputs.replace("512, 1024,", "8, 1024,")
+    witness = EvidenceCollector([replace(pin_of(sample, extern), inputs=inputs)], {})
+    (finding,) = witness.findings
+    finding.called = 1  # by a graph for these sizes
+    witness.hear(sample.data)
+    assert (finding.answer, finding.graphs) == ("unknown", 2)
+
+
+def test_a_graph_of_unknown_form_is_unclear_for_the_pins_that_it_may_hold() -> None:
+    sample = TEMPLATES[0]
+    pin = pin_of(sample, sample.called or "")
+    elsewhere = replace(pin, inputs=re.sub(r"\b\d+\b", "97", pin.inputs))
+    kernel = Pin(TRITON, inputs_of("add", [4096], "A" * 52), "", "triton_config-1", "it", "", {})
+    row = replace(kernel, op="table:tunableop:GemmTunableOp_Half_TN", inputs="tn_320_64_128")
+    witness = EvidenceCollector([pin, elsewhere, kernel, row], {})
+    witness.hear(sample.data)
+    assert [finding.answer for finding in witness.findings] == ["called", *["absent"] * 3]
+    witness.hear(b"flex_attention on 2, 8, 512, 64")
+    assert witness.unread == 1
+    assert [finding.answer for finding in witness.findings] == ["unknown", *["absent"] * 3]
+
+
+def test_pins_of_one_tuning_for_two_systems_do_not_refute_each_other() -> None:
+    """The program runs on one of them; a graph does not name it."""
+    first, second = (next(s for s in samples() if s.name == f"mm.{side}") for side in "ab")
+    old, new = (
+        replace(pin_of(sample, sample.called or ""), system_hash=name)
+        for sample, name in ((second, "old"), (first, "new"))
+    )
+    witness = EvidenceCollector([old, new], {})
+    witness.hear(first.data)
+    assert [(f.answer, f.graphs) for f in witness.findings] == [("absent", 1), ("called", 1)]
+    proof = proof_of(findings=witness.findings)
+    assert proof.proved
+    elsewhere = "1 of {} the choice pinned for another Triton, ROCm or GPU"
+    assert [pin.reason for pin in ProgramProofJson.of(proof).pins] == [
+        "not seen: " + elsewhere.format("1 compiled graph calls"),
+        "called: it (1 compiled graph)",
+    ]
+    alone = EvidenceCollector([old], {})
+    alone.hear(first.data)
+    assert not proof_of(findings=alone.findings).proved and alone.findings[0].answer == "other"
+    witness.hear(second.data)  # one of the two calls does not obey its pin
+    assert [(f.answer, f.graphs) for f in witness.findings] == [("unknown", 2)] * 2
+    assert not proof.proved
+    assert {pin.reason for pin in ProgramProofJson.of(proof).pins} == {
+        "unclear: " + elsewhere.format("2 compiled graphs calls")
+    }
 
 
 def test_choices_are_known_with_and_without_a_configuration(tmp_path: Path) -> None:
@@ -180,6 +234,14 @@ def test_what_all_graphs_together_say_of_a_pin(
     assert finding(**counts).answer == answer and finding(**counts).graphs == graphs
 
 
+def proof_of(**change: Any) -> ProgramProof:
+    given = {
+        "argv": ["python"], "status": 0, "processes": 1, "graphs": 1, "unread": 0, "damaged": 0,
+        "full": False, "findings": [], "own": [], "options": [],
+    }  # fmt: skip
+    return ProgramProof(**{**given, **change})
+
+
 OWN = OwnEvidence("mm", "[]", "rocm_gemm-1", "rocm_gemm_0", 1)
 SET = OptionEvidence(CompileOption("freezing", "True"), [], set=1)
 UNSET = OptionEvidence(CompileOption("freezing", "True"), [], default=1)
@@ -203,11 +265,7 @@ UNSET = OptionEvidence(CompileOption("freezing", "True"), [], default=1)
 def test_what_proves_that_a_program_calls_what_it_should(
     change: dict[str, Any], proved: bool
 ) -> None:
-    given = {
-        "argv": ["python"], "status": 0, "processes": 1, "graphs": 1, "unread": 0, "damaged": 0,
-        "full": False, "findings": [], "own": [], "options": [],
-    }  # fmt: skip
-    assert ProgramProof(**{**given, **change}).proved is proved
+    assert proof_of(**change).proved is proved
 
 
 def test_a_rival_is_named_by_its_label_where_it_is_known() -> None:

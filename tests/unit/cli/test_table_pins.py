@@ -52,6 +52,12 @@ def pins(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize("option", [["--bitwise"], ["--wrong"], ["--from", "x"]])
+def test_an_option_that_a_row_cannot_obey_is_refused(table: Path, option: list[str]) -> None:
+    assert main(["pin", f"{table}:3", "Gemm_Rocblas_-7", *option]) == ExitCode.USAGE
+    assert table.read_bytes() == ROWS
+
+
 def test_a_row_is_pinned_shown_and_taken_back(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

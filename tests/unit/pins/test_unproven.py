@@ -134,6 +134,33 @@ def test_a_program_that_does_not_offer_the_choice_keeps_its_graph_in_the_end(
     assert first.exists() and second.exists() and third.exists()
 
 
+def test_two_systems_do_not_move_the_graphs_of_each_other(layout: Layout) -> None:
+    """Their cache files, as before and after an update of Triton, have the same tuning."""
+    add_modules(layout)
+    layout.cache_file("newer").write_bytes(layout.cache_file("hash").read_bytes())
+    assert FLEX_A.called is not None and FLEX_B.called is not None
+    older = add_graph(layout, "f0", "c0", FLEX_A.data, HOUR)
+    store = PinStore(layout)
+    store.pin("hash", KEY, FLEX_A.called)
+    store.pin("newer", KEY, FLEX_B.called)
+    assert not older.exists(), "it is older than the second pin, which has to take effect"
+    mine = add_graph(layout, "f1", "c1", FLEX_A.data, -1)
+    other = add_graph(layout, "f2", "c2", FLEX_B.data, -1)
+    statuses = store.reconcile()
+    assert [(s.state, s.pin.drifts) for s in statuses] == [("unproven", 0)] * 2
+    assert statuses[0].detail == (
+        "1 compiled graph calls the choice pinned for another Triton, ROCm or GPU "
+        "(fxgraph/ab/f2/c2); `rocm-tui verify -- CMD` shows what your program calls"
+    )
+    assert mine.exists() and other.exists()
+    store.unpin(KEY, "newer")
+    assert older.exists() and mine.exists() and not other.exists(), "nobody wants it any longer"
+    store.pin("newer", KEY, FLEX_B.called)
+    other = add_graph(layout, "f3", "c3", FLEX_B.data, -1)
+    store.unpin(KEY, "hash")
+    assert other.exists(), "it was not made for the released pin"
+
+
 @pytest.mark.parametrize(
     ("op", "inputs"),
     [

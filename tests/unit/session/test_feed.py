@@ -248,3 +248,18 @@ def test_a_log_of_a_job_is_read_once_and_not_where_all_is_watched(
     said.clear()
     feed.stop()
     assert said[0] == f"stop {log}" and len(said) == 2
+
+
+def test_a_drift_of_one_of_two_systems_is_reported_once(tmp_path: Path) -> None:
+    old = drift(tmp_path)
+    layout = Layout(tmp_path)
+    layout.cache_file("other").write_bytes(old)
+    PinStore(layout).pin("other", KEY, "mm-bb")
+    inbox = Inbox(lambda: None)
+    keeper = Keeper(layout, inbox, awaited=False)
+    reported = []
+    for _ in range(3):
+        keeper.reconcile(read_only=False)
+        batch, _ = inbox.take(1)
+        reported.append([status.pin.system_hash for status in batch.drifted])
+    assert reported == [[SYSTEM], [], []]
