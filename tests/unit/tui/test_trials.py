@@ -157,7 +157,7 @@ async def test_a_gain_by_options_alone_is_no_pin(layout: Layout) -> None:
     entry: Any = None  # the search is finished, so no worker is asked
     queue = SimpleNamespace(told=lambda *step: None)
     text = improve_order(graph, layout).work(QueueRun(queue, entry))  # type: ignore[arg-type]
-    assert text.endswith(f") with {OPTION}, which T proposes")
+    assert text.endswith(f") with {OPTION}, which Trials (8) proposes")
     async with running(layout.root, size=(200, 60)) as (app, pilot):
         screen = await trials_of(app, pilot)
         await until(pilot, lambda: f", {OPTION} proposed" in about(screen))
