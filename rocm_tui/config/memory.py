@@ -45,7 +45,7 @@ class Memory:
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
         self._path = path
-        self._read_only = read_only
+        self.read_only = read_only
         self._state: dict[str, Any] | None = None
         self._pending: list[Edit] = []
         self._mutex = threading.Lock()
@@ -118,7 +118,7 @@ class Memory:
     def _change(self, edit: Edit) -> None:
         with self._mutex:
             edit(self._read())
-            if self._read_only:
+            if self.read_only:
                 return
             self._pending.append(edit)
             if self._writer is None:

@@ -44,7 +44,8 @@ if TYPE_CHECKING:  # types only: what runs programs is not needed to draw a tuni
     from rocm_tui.jobs.program import ProgramRun, ProgramTrial, TableUse
 
 
-def _captured(row: GraphRow) -> str:
+def captured_text(row: GraphRow) -> str:
+    """Return whether the graph's text is kept: `yes`, `no`, or `gone`."""
     if row.path is not None:
         return "yes"
     return "gone" if row.graph.captured else "no"
@@ -86,7 +87,7 @@ GRAPHS: tuple[Field[GraphRow], ...] = (
         about="of that program's time in compiled graphs, as far as it was seen",
     ),
     Field(
-        "captured", "CAPTURED", drop=6, text=_captured,
+        "captured", "CAPTURED", drop=6, text=captured_text,
         about="whether its text is kept, for trials; gone: it was removed",
     ),
     Field(
@@ -278,12 +279,15 @@ def arm_lines(trial: Trial) -> list[ArmLine]:
     return [ArmLine(at, arm, arm_label(arm.swaps)) for at, arm in enumerate(trial.arms)]
 
 
+def arm_verdict(arm: TrialArm) -> str:
+    """Return `failed`, `same code` or the verdict."""
+    return "failed" if arm.failed else "same code" if arm.same else arm.verdict
+
+
 def _verdict(line: ArmLine) -> str:
     if line.arm.failed:
         return f"failed: {plain(line.arm.failed, 200)}"
-    if line.arm.same:
-        return "same code"
-    return line.arm.verdict if line.at else "baseline"
+    return arm_verdict(line.arm) if line.at else "baseline"
 
 
 def _versus(line: ArmLine) -> str:

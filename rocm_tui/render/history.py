@@ -188,7 +188,7 @@ def _y_axis(values: Sequence[float], cells: int) -> Even:
     low, high = min(values), max(values)
     if low > 0 and high / low > _WIDE:
         return plot.axis(values, cells)
-    room = max((high - low) * 0.15, high * 0.02)
+    room = max((high - low) * 0.15, high * 0.02) or 1.0  # a log may print 0.0000 ms
     return Even(max(0.0, low - room), high + room, cells)
 
 

@@ -96,11 +96,6 @@ class History:
     events: tuple[Event, ...]
     undated: tuple[Event, ...] = ()
 
-    @property
-    def timed(self) -> tuple[Event, ...]:
-        """The events that say how long the choice took."""
-        return tuple(event for event in self.events if event.ms is not None)
-
 
 def same_problem(left: Tuning, right: Tuning) -> bool:
     """Nothing that both know of the problem differs; who tuned it does not matter."""

@@ -231,6 +231,7 @@ def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
     if not wanted:
         return []
     ways = (
+        [s for s in candidates if run_of(s) == wanted],
         [s for s in candidates if s.id == wanted or _is_log_of(s, wanted)],
         [s for s in candidates if s.id.startswith(wanted) or f"{_long(s)}-".startswith(wanted)],
     )

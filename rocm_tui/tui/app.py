@@ -378,12 +378,16 @@ class RocmTui(BaseApp):
         self.update_screens()
 
     async def action_quit(self) -> None:
-        """Quit; ask first if jobs or the program are still running."""
+        """Quit; ask first if jobs or the program are still running. A second time, do not ask."""
         runs = self.launched is not None and self.launched.running
-        if not (self.unfinished or runs) or self.asking:
+        if not (self.unfinished or runs):
             self.exit()
             return
         from rocm_tui.tui.screens.dialogs import LeaveScreen
+
+        if isinstance(self.screen, LeaveScreen):
+            self.exit()
+            return
 
         def answered(leave: Leave | None) -> None:
             if leave is not None:

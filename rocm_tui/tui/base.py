@@ -189,7 +189,7 @@ class BaseApp(KeysInOrder):
 
     @property
     def asking(self) -> bool:
-        """Whether a question is open; there is never more than one."""
+        """Whether a question is open; only the one about leaving opens above another."""
         return isinstance(self.screen, ModalScreen)
 
     def wake(self) -> None:

@@ -183,7 +183,7 @@ def improve_order(graph: GraphRow, layout: Layout) -> Order:
         gain = result_of(search)
         if gain is None:
             return "; ".join((no_gain_text(search, improving.budget), *summary(search)[:1]))
-        return f"{gain_text(gain)} with {proposal_text(gain.arm)}, which T proposes"
+        return f"{gain_text(gain)} with {proposal_text(gain.arm)}, which Trials (8) proposes"
 
     return _order("improve", graph, work)
 

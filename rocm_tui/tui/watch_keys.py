@@ -103,8 +103,10 @@ def _tune(spot: Spot) -> str | None:
 
 
 def _measure(spot: Spot) -> str | None:
+    from rocm_tui.render.choices import name_of
+
     tuning = spot.row.tuning
-    marked = [choice for choice in tuning.choices if (choice.name or choice.hash) in spot.marked]
+    marked = [choice for choice in tuning.choices if name_of(choice) in spot.marked]
     timed = [choice for choice in tuning.choices if choice.ms is not None]
     return refusals.why_not_measured(tuning, marked or timed)
 

@@ -72,7 +72,7 @@ class _Rows(Sequence[Cells]):
 
 
 class EntriesGrid(Grid):
-    """Entries by their numbers, which ascend; more may be found while they are shown."""
+    """Entries by their numbers, which ascend."""
 
     def __init__(self, *, id: str | None = None) -> None:
         self._shelf = TableCollection(())
@@ -105,12 +105,6 @@ class EntriesGrid(Grid):
             cursor = self._places.index(at)
             self.top = cursor - row
         self.move_cursor(cursor)
-
-    def grow(self) -> None:
-        """Show more entries that were found."""
-        if self._sort is None:
-            self._order()
-            self.sync()
 
     def wants(self) -> dict[str, int]:
         rows = self._rows[:_SAMPLE]
@@ -322,17 +316,17 @@ class EntriesScreen(BaseScreen):
         while True:
             more, over = await self.in_thread(_slice, numbers)
             matches.extend(more)
-            if not put and (over or (len(matches) >= _FIRST and not anew)):
-                self._put(matches, shelf)
-                put = True
             if over:
                 break
-            if not anew:
-                self._found = len(matches)
-                self._describe()
-        self._finding, self._found = False, len(matches)
-        self._grid.grow()
-        self._describe()
+            if anew:
+                continue
+            if not put and len(matches) >= _FIRST:
+                self._put(matches[:], shelf)  # a copy: what the grid shows does not grow
+                put = True
+            self._found = len(matches)
+            self._describe()
+        self._finding = False
+        self._put(matches, shelf)
 
     def _put(self, numbers: Sequence[int], shelf: TableCollection) -> None:
         self._numbers, self._found, self._shown = numbers, len(numbers), shelf

@@ -138,6 +138,11 @@ class SessionsScreen(BaseScreen):
             return [row.session.id]
         return [other.session.id for other in self._rows if other.process.run == run]
 
+    def _named(self, row: SessionRow) -> Named:
+        """Return the session, or for the row of a whole run the run, as a command takes it."""
+        ids = self._ids(row)
+        return (row.process.run if len(ids) > 1 else row.name), ids
+
     # Keys.
 
     @on(LineView.Chosen)
@@ -148,8 +153,7 @@ class SessionsScreen(BaseScreen):
             if not of_sessions(row.name, ids, self.program.feed.model).rows:
                 self.program.warn(f"{plain(row.name)} recorded no tuning. {WHY_NONE}")
                 return
-            name = row.process.run if len(ids) > 1 else row.name
-            back_to_watch(self.app).filter_by(f"session:{name}")
+            back_to_watch(self.app).filter_by(f"session:{self._named(row)[0]}")
 
     def action_mark(self) -> None:
         if (row := self.require(self.current, "session")) is None:
@@ -172,8 +176,7 @@ class SessionsScreen(BaseScreen):
             self.program.warn("Mark two sessions with space, then compare them.")
             return
         a, b = sorted(marked, key=lambda row: row.session.started)
-        named = [(session.name, self._ids(session)) for session in (a, b)]
-        self.app.push_screen(SessionComparisonScreen(*named))
+        self.app.push_screen(SessionComparisonScreen(self._named(a), self._named(b)))
 
     def action_report(self) -> None:
         if (row := self.require(self.current, "session")) is not None:
@@ -267,4 +270,5 @@ class SessionComparisonScreen(BaseScreen):
             back_to_watch(self.app).go_to(row)
 
     def action_copy(self) -> None:
-        self.program.copy(f"rocm-tui compare {self._a[0]} {self._b[0]}", "the command")
+        line = self.program.shell.line("compare", self._a[0], self._b[0])
+        self.program.copy(line, "the command")

@@ -227,13 +227,14 @@ class SourceScreen(BaseScreen):
         self._about(plain(self._choice.hash or self._choice.label))
 
     async def _show(self, stage: Stage, source: Stage) -> None:
+        code, why = None, ""
         try:
             code = await self.in_thread(_code, stage, source)
         except RocmTuiError as error:
-            self.view.put(instead=plain(str(error)))
-        else:
-            self.view.put(code)
-        self._describe_place()
+            why = plain(str(error))
+        if self._stage is stage:  # else another page was opened meanwhile
+            self.view.put(code, instead=why)
+            self._describe_place()
 
     def _describe(self) -> None:
         names = self._names

@@ -18,12 +18,18 @@ from rocm_tui.actions.trial import text_of
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
-from rocm_tui.render.graphs import arm_label, interval
+from rocm_tui.render.graphs import (
+    arm_label,
+    arm_verdict,
+    captured_text,
+    interval,
+    output,
+)
 from rocm_tui.render.improve import best_text, gain_text, proposal_text
 from rocm_tui.render.pins import moment
 from rocm_tui.render.table import Field, Line, Span, cells
 from rocm_tui.search.steps import search_status
-from rocm_tui.search.types import Search
+from rocm_tui.search.types import Search, agrees, differs
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graph_rows import GraphRow, graph_rows
 from rocm_tui.tui import graph_actions
@@ -41,12 +47,6 @@ _STYLES = {"faster": "good", "slower": "bad", "unclear": "dim"}
 def _trials(row: GraphRow) -> int:
     """Count the trials with two arms or more; a process of `prove` runs only one arm."""
     return sum(len(trial.arms) > 1 for trial in row.trials)
-
-
-def _captured(row: GraphRow) -> str:
-    if row.path is not None:
-        return "yes"
-    return "gone" if row.graph.captured else "no"
 
 
 GRAPHS: tuple[Field[GraphRow], ...] = (
@@ -79,7 +79,7 @@ GRAPHS: tuple[Field[GraphRow], ...] = (
         about="of that program's time in compiled graphs",
     ),
     Field(
-        "captured", "CAPTURED", 8, 8, text=_captured,
+        "captured", "CAPTURED", 8, 8, text=captured_text,
         style=lambda row: "" if row.path is not None else "dim",
         about="whether its text is kept, which trials need",
     ),
@@ -123,16 +123,27 @@ class _Tried:
         return " ".join(swap.key.id for swap in swaps_of(self.more or self.less))
 
 
+def _style(arm: TrialArm) -> str:
+    """Return the style of the verdict; an arm is good only where its output agrees."""
+    if arm.failed or differs(arm):
+        return "bad"
+    return _STYLES.get(arm.verdict, "") if agrees(arm) or arm.verdict != "faster" else ""
+
+
 TRIALS: tuple[Field[_Tried], ...] = (
     Field(
-        "verdict", "THE GRAPH IS", 12, 12,
-        text=lambda tried: "failed" if tried.arm.failed else tried.arm.verdict,
-        style=lambda tried: "bad" if tried.arm.failed else _STYLES.get(tried.arm.verdict, ""),
-        about="faster, tied, slower, or unclear with this choice",
+        "verdict", "THE GRAPH IS", 12, 12, text=lambda tried: arm_verdict(tried.arm),
+        style=lambda tried: _style(tried.arm),
+        about="faster, tied, slower, or unclear with this choice, or the same code",
     ),
     Field(
         "interval", "BY", 18, 20, right=True, text=lambda tried: interval(tried.arm),
         about="interval of how much longer a pass takes",
+    ),
+    Field(
+        "output", "OUTPUT", 9, 19, text=lambda tried: output(tried.arm),
+        style=lambda tried: "bad" if differs(tried.arm) else "dim",
+        about="how far the outputs differ from the baseline's",
     ),
     Field(
         "choice", "CHOICE", 16, 60, good=26, text=lambda tried: tried.label, style="strong",

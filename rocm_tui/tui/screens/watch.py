@@ -617,7 +617,7 @@ def _size(path: str) -> int:
 def _row_counts(rows: list[Row], hidden: Sequence[Row]) -> list[str]:
     """Return the counts: `12 tunings`, `2 suspects (a)`, `1 being tuned`, `3 from a cache`."""
     running = sum(row.tuning.state == "running" for row in rows)
-    cached = sum(row.tuning.borrowed for row in rows)
+    cached = sum(row.tuning.borrowed for row in rows) - sum(row.tuning.borrowed for row in hidden)
     entries = sum(row.tuning.entry is not None for row in rows)
     untimed = sum(row.tuning.entry is None for row in hidden)
     suspects = sum(row.suspect is not None for row in rows)

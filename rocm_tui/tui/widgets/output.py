@@ -71,22 +71,22 @@ class OutputView(LineView):
         host = cast(BaseApp, self.app)
         self._hush()
         self._program = source
-        self._hush = source.listen(lambda: host.call_from_any_thread(lambda: self._came(source)))
-        self._paint(source)
+        self._hush = source.listen(lambda: host.call_from_any_thread(self._came))
+        self._paint()
 
     def on_unmount(self) -> None:
         self._hush()
 
-    def _came(self, source: Program) -> None:
+    def _came(self) -> None:
         """Something was written: paint it soon, with everything else that arrives until then."""
         if not self._due and self.is_mounted:
             self._due = True
-            self.set_timer(self._frame, lambda: self._paint(source))
+            self.set_timer(self._frame, self._paint)
 
-    def _paint(self, source: Program) -> None:
+    def _paint(self) -> None:
         self._due = False
-        if self.is_mounted and self.size.width:
-            self.put(source)
+        if self._program is not None and self.is_mounted and self.size.width:
+            self.put(self._program)
             self.post_message(self.Updated())
 
     def on_resize(self) -> None:

@@ -515,7 +515,8 @@ class Panes(Vertical):
         kept = event.order == "save"
         self.memory.put("filters", event.name, event.text if kept else None)
         self._completion = None
-        said = f"Saved as @{event.name}: {event.text}" if kept else f"Forgot @{event.name}"
+        how = " until this screen ends (read-only)" if self.memory.read_only else ""
+        said = f"Saved as @{event.name}{how}: {event.text}" if kept else f"Forgot @{event.name}"
         self.notify(plain(said), markup=False, timeout=4)
 
     @on(FilterBar.Closed)

@@ -42,6 +42,13 @@ def test_the_beginning_of_an_id_or_of_a_logs_name(words: str, ids: list[str]) ->
     assert find_sessions(SESSIONS, words) == ids
 
 
+def test_a_run_whose_launcher_has_a_log_is_all_of_its_processes() -> None:
+    run = "vm-90-1700000000-ab"
+    launcher = Session(f"{run}-90", host="vm", pid=90, started=1700000000.0)
+    assert find_sessions([launcher, *SESSIONS], run) == [f"{run}-{pid}" for pid in (90, 91, 92)]
+    assert find_sessions([launcher, *SESSIONS], "vm-90") == [f"{run}-90"]
+
+
 def test_sessions_of_no_one_run_are_not_taken_together() -> None:
     with pytest.raises(NoSuchSession, match=r"'vm' begins 3 sessions: vm-91, vm-92, vm-5163"):
         find_sessions(SESSIONS, "vm")

@@ -9,6 +9,7 @@ from textual.widgets import Input
 
 from backend.tables.model import TableDevice
 from rocm_tui.actions import lint
+from rocm_tui.tui.screens import entries
 from rocm_tui.tui.screens.entries import EntriesGrid, EntriesScreen, EntryDetail
 from tests.support import sample_tables
 from tests.support.screen_lab import all_text, running, screen_text, typed, until
@@ -130,3 +131,30 @@ async def test_a_table_that_is_written_is_read_again_and_cursor_and_search_stay(
         other.unlink()
         other.mkdir()
         await until(pilot, lambda: "1 table, 302 entries" in all_text(app))
+
+
+@pytest.mark.parametrize("most_sorted", [5000, 500])
+async def test_a_sorted_list_may_be_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_sorted: int
+) -> None:
+    monkeypatch.setattr(entries, "_SLICE", 0.0)  # many slices, so the first matches come early
+    path = write(tmp_path, 2000)
+    async with running(tmp_path, path, size=(140, 30)) as (app, pilot):
+        await pilot.press("9")
+        await until(pilot, lambda: "lint: 1 error" in all_text(app))
+        grid = app.screen.query_one(EntriesGrid)
+        await pilot.click(grid, offset=(screen_text(grid).splitlines()[0].index("SOLUTION"), 0))
+        assert "SOLUTION▲" in screen_text(grid).splitlines()[0]
+        monkeypatch.setattr(entries, "MOST_SORTED", most_sorted)
+        await pilot.press("slash")
+        await until(pilot, lambda: app.screen.query(Input))
+        await typed(pilot, "Gemm_Hipblaslt Half", "enter")
+        await until(pilot, lambda: "2,000 entries have Gemm_Hipblaslt Half " in all_text(app))
+        await until(pilot, lambda: "so far" not in all_text(app))
+        await pilot.press("G")
+        await until(pilot, lambda: grid.cursor == 1999)
+        last = grid.current
+        assert last is not None
+        sorts = most_sorted == 5000
+        assert last.entry.solution == ("Gemm_Hipblaslt_6" if sorts else "Gemm_Hipblaslt_5")
+        assert ("SOLUTION▲" in screen_text(grid)) == sorts

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 from textual.binding import Binding
 
+from rocm_tui.jobs.queue import Order
 from rocm_tui.tui.base import BaseApp, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
-from rocm_tui.tui.screens.dialogs import ConfirmScreen
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, LeaveScreen
 from rocm_tui.tui.screens.help import KEYBOARDS, HelpScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.one_line import KeyBar
@@ -61,6 +64,31 @@ async def test_ctrl_c_leaves_from_anywhere(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
         await pilot.press("question_mark", "ctrl+c")
         await until(pilot, lambda: not app.is_running)
+
+
+@pytest.mark.parametrize("above", ["question", "palette"])
+async def test_leaving_is_asked_above_another_question_too(tmp_path: Path, above: str) -> None:
+    end = threading.Event()
+    async with running(tmp_path) as (app, pilot):
+        try:
+            app.jobs.submit(Order("measure", "mm", "0", lambda run: str(end.wait(90.0))))
+            if above == "question":
+                app.push_screen(ConfirmScreen("Really?", "Yes", ["It does something."]))
+            else:
+                app.action_command_palette()
+            await until(pilot, lambda: app.asking)
+            await pilot.press("ctrl+q")
+            await until(pilot, lambda: isinstance(app.screen, LeaveScreen))
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(app.screen, LeaveScreen))
+            assert app.asking and app.is_running
+            await pilot.press("ctrl+q")
+            await until(pilot, lambda: isinstance(app.screen, LeaveScreen))
+            await pilot.press("ctrl+q")
+            await until(pilot, lambda: not app.is_running)
+        finally:
+            end.set()
+            await asyncio.to_thread(app.jobs.stop)
 
 
 def test_no_screen_takes_q_for_itself() -> None:

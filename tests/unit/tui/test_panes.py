@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -15,12 +16,12 @@ from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
 from backend.processes.tree import identity, lives
 from rocm_tui.ingest.records import Seen
-from rocm_tui.launch.program import Detached, Launched, kept_programs
+from rocm_tui.launch.program import Detached, Launched, Program, kept_programs
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.output import OutputPane
+from rocm_tui.tui.widgets.output import OutputPane, OutputView
 from rocm_tui.tui.widgets.panes import WIDE, columns_of_table, moved, size_of
 from tests.support.screen_lab import keys_of, panes_of, running, screen_text, until, write_cache
 
@@ -227,6 +228,25 @@ async def test_of_several_programs_one_is_chosen(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         first.end()
         second.end()
+
+
+async def test_output_that_came_before_a_turn_is_not_painted_after_it(tmp_path: Path) -> None:
+    running_one, ended = (Program(name, tmp_path / name, 0.0) for name in ("a", "b"))
+    running_one.lines.feed(b"of the running one\n")
+    ended.lines.feed(b"of the ended one\n")
+    async with running(tmp_path) as (app, pilot):
+        view = OutputView(0.05, id="lines")
+        await app.screen.query_one("#body").mount(view)
+        await until(pilot, lambda: view.size.width)
+        view.follow(running_one)
+        running_one.ring()
+        await asyncio.sleep(0)
+        assert view._due, "a paint is due"
+        view.follow(ended)
+        painted_after = asyncio.Event()
+        view.set_timer(0.1, painted_after.set)  # after the timer of the paint
+        await painted_after.wait()
+        assert "of the ended one" in screen_text(view)
 
 
 def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> None:

@@ -20,7 +20,15 @@ from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.watch_keys import KEYS
 from tests.support.places import ROOT
-from tests.support.screen_lab import asked, panes_of, running, screen_text, until, write_cache
+from tests.support.screen_lab import (
+    asked,
+    panes_of,
+    running,
+    screen_text,
+    typed,
+    until,
+    write_cache,
+)
 
 MODULES = (pin_actions, job_actions, graph_actions, tunableop, output)
 """Where the actions are that write or start work."""
@@ -149,3 +157,17 @@ def test_no_program_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str
     command = ["watch", "--read-only", "--cache-dir", str(tmp_path), "--", "touch", "made"]
     assert main(command) == 2
     assert "starts no program" in capsys.readouterr().err
+
+
+async def test_a_saved_filter_is_said_to_last_until_the_end(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    app = RocmTui([tmp_path], Layout(tmp_path), read_only=True)
+    async with app.run_test(size=(100, 30)) as pilot:
+        try:
+            await panes_of(app, pilot, 1)
+            await pilot.press("slash")
+            await typed(pilot, "op:mm save slow", "enter")
+            said = "Saved as @slow until this screen ends (read-only): op:mm"
+            await until(pilot, lambda: [n.message for n in app._notifications] == [said], 20)
+        finally:
+            app.stop_feed()

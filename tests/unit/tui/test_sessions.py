@@ -133,6 +133,15 @@ async def test_a_session_and_its_rerun_from_the_cache(cache: Path) -> None:
         assert "open" not in keys_of(app), "no line is about a tuning"
 
 
+async def test_the_copied_command_compares_the_same(cache: Path) -> None:
+    async with running(cache, cache, size=(140, 45)) as (app, pilot):
+        await panes_of(app, pilot, 3)
+        await pilot.press("6", "space", "end", "c")  # the whole job, and a session
+        await until(pilot, lambda: f"A {HOST}-11 · B job" in screen_text(app.screen))
+        await pilot.press("y")
+        assert app.clipboard == f"rocm-tui compare {HOST}-11 job --cache-dir {cache}"
+
+
 async def test_the_report_of_one_session_and_the_way_to_the_others(cache: Path) -> None:
     async with running(cache, cache, size=(140, 45)) as (app, pilot):
         await panes_of(app, pilot, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from backend.cache.code import code_hash
 from rocm_tui.cli.entry import main
 from rocm_tui.render.kernel import Code
 from rocm_tui.render.table import Line
-from rocm_tui.session.kernel_source import Language
+from rocm_tui.session.kernel_source import Language, Stage
 from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens import source
 from rocm_tui.tui.screens.compare import CompareScreen, DiffView
 from rocm_tui.tui.screens.source import CodeView, SourceScreen
 from rocm_tui.tui.screens.watch import WatchScreen
@@ -82,6 +84,30 @@ async def test_a_cpp_choice(tmp_path: Path, size: tuple[int, int]) -> None:
         await opened(app, pilot, "void kernel")
         await pilot.press("o")
         assert isinstance(app.screen, WatchScreen)
+
+
+async def test_a_page_that_was_left_is_not_shown_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, go = source._code, threading.Event()
+
+    def slow(stage: Stage, first: Stage) -> Code:
+        go.wait(60)
+        return read(stage, first)
+
+    monkeypatch.setattr(source, "_code", slow)
+    write(tmp_path, cpp_choice(tmp_path), "mm-bb")
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await pilot.press("o")
+        screen = await opened(app, pilot, "Reading…")
+        await until(pilot, lambda: "resources" in screen._names)
+        await pilot.press("2")
+        await until(pilot, lambda: "a CPU has no such resources" in screen_text(screen))
+        go.set()
+        readers = [worker for worker in app.workers if worker.group == "text"]
+        await until(pilot, lambda: all(worker.is_finished for worker in readers))
+        assert "a CPU has no such resources" in screen_text(screen)
 
 
 async def test_a_search(tmp_path: Path) -> None:

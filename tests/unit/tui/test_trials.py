@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from textual.pilot import Pilot
 
 from backend.disk.layout import Layout
 from backend.model.events import GraphTried
+from backend.model.graph import Swap, Trial, TrialArm
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import GraphSearch, read_search
 from rocm_tui.jobs.queue import QueueRun
@@ -18,6 +20,7 @@ from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.graph_actions import improve_order, prove_order
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.trials import TrialsScreen
+from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.one_line import OneLine
 from tests.support.graph_log import writer_of
 from tests.support.improve_lab import (
@@ -28,7 +31,7 @@ from tests.support.improve_lab import (
     graph_of,
     write_graph,
 )
-from tests.support.screen_lab import SIZES, asked, running, screen_text, until
+from tests.support.screen_lab import SIZES, asked, inputs, running, screen_text, until
 from tests.support.search_lab import additive
 
 OPTION = "epilogue_fusion=False"
@@ -78,6 +81,22 @@ async def test_graphs_and_what_was_tried(layout: Layout, size: tuple[int, int]) 
         assert "faster" in text
         assert "−" in text  # the interval
         assert "% faster (" in about(screen)
+
+
+async def test_a_faster_arm_with_another_output_is_not_good(layout: Layout) -> None:
+    swap = Swap("mm", inputs(8), "highest", "triton_mm-1", "triton_mm_1")
+    right = TrialArm((swap,), 0.8, verdict="faster", error=1e-3, allowed=0.01)
+    arms = (right, replace(right, error=0.3), replace(right, error=None), replace(right, same=True))
+    writer = writer_of(layout.root, "5e551012")
+    writer.write(GraphTried(Trial(GRAPH, 1.8e9, (TrialArm((), 1.0), *arms))))
+    writer.close()
+    async with running(layout.root, size=(140, 45)) as (app, pilot):
+        screen = await trials_of(app, pilot)
+        grid = screen.query_one("#trials", Grid)
+        await until(pilot, lambda: "differs: 3e-01" in screen_text(grid))
+        verdicts = [row["verdict"] for row in grid._rows]
+        assert verdicts[:3] == [("faster", "good"), ("faster", "bad"), ("faster", "")]
+        assert verdicts[3][0] == "same code"
 
 
 async def test_without_graphs_it_says_where_they_come_from(tmp_path: Path) -> None:
@@ -138,7 +157,7 @@ async def test_a_gain_by_options_alone_is_no_pin(layout: Layout) -> None:
     entry: Any = None  # the search is finished, so no worker is asked
     queue = SimpleNamespace(told=lambda *step: None)
     text = improve_order(graph, layout).work(QueueRun(queue, entry))  # type: ignore[arg-type]
-    assert text.endswith(f") with {OPTION}, which T proposes")
+    assert text.endswith(f") with {OPTION}, which Trials (8) proposes")
     async with running(layout.root, size=(200, 60)) as (app, pilot):
         screen = await trials_of(app, pilot)
         await until(pilot, lambda: f", {OPTION} proposed" in about(screen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,14 @@ from textual.widgets import Input
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, Output
+from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from rocm_tui.session.grouping import is_other
+from rocm_tui.session.model import Row
 from rocm_tui.tui.screens.help import HelpScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.sources import SourcesScreen
-from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.screens.watch import WatchScreen, _row_counts
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from tests.support.screen_lab import (
@@ -29,6 +33,17 @@ from tests.support.screen_lab import (
     write_cache,
 )
 from tests.support.terminal_lab import raised_numbers, table
+
+
+def test_a_hidden_kernel_from_a_cache_is_counted_once() -> None:
+    config = (Choice("XBLOCK=64", "triton_config-1"),)
+    kernel = Tuning("pointwise", choices=config, state="done", session="s", selected_by="cache")
+    timed = Tuning("mm", choices=(Choice("mm", ms=1.0), Choice("t", ms=2.0)), state="done")
+    tunings = timed, kernel, kernel, replace(timed, choices=config, session="s", selected_by="pin")
+    rows = [Row(("k", n), f"abc123{n}", 1, tuning) for n, tuning in enumerate(tunings)]
+    hidden = [row for row in rows if is_other(row)]
+    assert len(hidden) == 2
+    assert _row_counts(rows, hidden) == ["1 tuning", "1 from a cache"]
 
 
 @pytest.mark.parametrize("size", SIZES)

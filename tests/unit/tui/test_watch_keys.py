@@ -8,13 +8,16 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
-from backend.model.choice import Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.events import TuningMeasured
 from backend.model.problem import TuningKey
 from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from rocm_tui.render.choices import name_of
+from rocm_tui.session.model import Row
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.watch_keys import KEYS
+from rocm_tui.tui.watch_keys import KEYS, Spot, by_id
 from rocm_tui.tui.widgets.one_line import KeyBar
 from tests.support.measured_rows import told
 from tests.support.screen_lab import (
@@ -75,6 +78,20 @@ async def test_the_line_of_keys_has_what_can_be_done_and_the_other_keys_say_why(
         await until(pilot, lambda: offered(app) == ABOUT - {"pin", "unpin", "verify", "cancel"})
         commands = {command.title for command in app.get_system_commands(app.screen)}
         assert "job: Measure choices" in commands and "pin: Pin choice" not in commands
+
+
+def test_measure_is_refused_by_the_marked_choices_alone() -> None:
+    logged = Choice("triton_mm_9", ms=9.0)  # without a hash, of a log
+    timed = [Choice(f"triton_mm_{n}", f"triton_mm-{n}", 1.0 + n) for n in range(2)]
+    tuning = Tuning("mm", inputs_key=inputs(8), precision="highest", choices=(*timed, logged))
+    row = Row(("k",), "abc1234", 1, tuning)
+
+    def refusal(*marked: Choice) -> str | None:
+        names = frozenset(name_of(choice) for choice in marked)
+        return by_id("measure").why_not(Spot(row, logged, names, True, False), False)
+
+    assert refusal(*timed) is None
+    assert "triton_mm_9 is not known" in (refusal(logged, timed[0]) or "")
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (140, 45), (220, 60)])
