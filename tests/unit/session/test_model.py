@@ -392,3 +392,22 @@ def test_a_log_that_is_gone_takes_its_process_with_it() -> None:
     assert process.logs == ("/a.jsonl",)
     model.apply([Gone("/a.jsonl")])
     assert model.processes.all() == ()
+
+
+def test_a_session_that_comes_after_the_cache_names_the_device_of_its_rows() -> None:
+    """A screen has read the cache when the first program of that system starts."""
+    system = "a" * 64
+    model = Model()
+    fast = replace(
+        cache(A, B, f"/c/cache/{system}"), device="cuda", choices=(Choice("bmm", "b", 0.0),)
+    )
+    model.apply([Seen("/c/44#1", fast)])
+    (before,) = model.rows()
+    gpu = Session("s1", device="AMD Instinct MI300X", arch="gfx942", system_hash=system)
+    changes = model.apply([SessionSeen(gpu)])
+    (row,) = model.rows()
+    assert (before.device, row.device) == ("cuda", "gfx942") and row.key in changes.changed
+    assert not model.apply([SessionSeen(replace(gpu, id="s2"))]), "the same machine again"
+    model.apply([SessionSeen(replace(gpu, id="s2", arch="gfx950"))])
+    (row,) = model.rows()
+    assert row.device == "cuda", "one of two machines tuned it"
