@@ -335,7 +335,7 @@ class Model:
         self._places: dict[Bucket, ProblemViews] = {}
         self._of_uid: dict[str, Bucket] = {}
         self._of_source: dict[str, list[str]] = {}
-        self._left: dict[str, tuple[int, float | None]] = {}
+        self._left: dict[str, dict[str, tuple[int, float | None]]] = {}
         self._arrivals = 0
         self._touched: dict[Bucket, None] = {}
         self._touched_keys: set[tuple[str, str]] = set()
@@ -399,6 +399,8 @@ class Model:
                 self._remove(record.uid)
             elif isinstance(record, Gone):
                 self._forget(record.source)
+                if record.anew:
+                    self._left.pop(record.source, None)
                 for problem in [p for p in self._problems if p.source == record.source]:
                     del self._problems[problem]
                 self._touched_keys |= self._measurements.forget(record.source)
@@ -452,7 +454,7 @@ class Model:
         if before != bucket:
             self._of_source.setdefault(source, []).append(uid)
             self._of_uid[uid] = bucket
-            arrival = self._left.pop(uid, None)
+            arrival = self._left.get(source, {}).pop(uid, None)
         elif place.has(uid, tuning):
             return
         else:
@@ -487,7 +489,7 @@ class Model:
     def _take_out(self, uids: Collection[str], bucket: Bucket) -> None:
         """A tuning that comes again is as old as it was."""
         for member in self._places[bucket].remove(uids):
-            self._left[member.uid] = member.seq, member.seen
+            self._left.setdefault(member.source, {})[member.uid] = member.seq, member.seen
         self._touched[bucket] = None
 
     def join(self, seconds: float = inf) -> Changes:

@@ -279,8 +279,9 @@ class Tailer:
         try:
             status = os.fstat(fd)
             records: list[Record] = []
-            if self._failure is not None or self._is_another(fd, status):
-                records = self._give(self._forget())
+            another = self._is_another(fd, status)
+            if another or self._failure is not None:
+                records = self._give(self._forget(anew=another))
             records += self._take(fd, status, now)
         finally:
             os.close(fd)
@@ -414,15 +415,15 @@ class Tailer:
 
     def withdraw(self) -> list[Record]:
         """Withdraw everything: the file is gone, or no longer a source."""
-        records = self._forget()
+        records = self._forget(anew=True)
         self.state, self.size = "waiting", 0
         return records
 
-    def _forget(self) -> list[Record]:
-        """Start anew: what was read does not hold any more."""
+    def _forget(self, anew: bool) -> list[Record]:
+        """What was read does not hold any more; what comes now may be of another program."""
         said_something = self.format not in ("", EMPTY) or self._failure is not None
         self._now, self._failure = _Content(self._known), None
-        return [Gone(self.path)] if said_something else []
+        return [Gone(self.path, anew)] if said_something else []
 
     def _is_another(self, fd: int, status: os.stat_result) -> bool:
         """Replaced, truncated or rewritten since the last look, and not just a new version."""

@@ -205,9 +205,9 @@ def test_files_that_go_take_what_they_said_along(tmp_path: Path) -> None:
     first, second = put(tmp_path / "a.log"), put(tmp_path / "b.log", BMM)
     found = looked_at(tmp_path)
     first.unlink()
-    assert found.find() == [Gone(str(first))] and found.known == {str(second)}
+    assert found.find() == [Gone(str(first), anew=True)] and found.known == {str(second)}
     second.unlink()
-    assert found.look([str(second)]) == [Gone(str(second))]
+    assert found.look([str(second)]) == [Gone(str(second), anew=True)]
     assert not found.known and not found.is_known(str(second))
     put(second)
     assert found.matters(str(second))
@@ -215,7 +215,7 @@ def test_files_that_go_take_what_they_said_along(tmp_path: Path) -> None:
     put(first)
     assert ops(alone.look()) == ["mm"]
     first.unlink()
-    assert alone.look([str(first)]) == [Gone(str(first))]
+    assert alone.look([str(first)]) == [Gone(str(first), anew=True)]
     assert alone.known == {str(first)}, "it was named: it may come again"
 
 

@@ -32,7 +32,7 @@ def test_a_file_that_comes_late_and_goes_again(tmp_path: Path) -> None:
     path.write_text(MM)
     assert ops(tailer.poll()) == ["mm"] and tailer.state == "following"
     path.unlink()
-    assert tailer.poll() == [Gone(str(path))] and tailer.poll() == []
+    assert tailer.poll() == [Gone(str(path), anew=True)] and tailer.poll() == []
     assert (tailer.state, tailer.size, tailer.read) == ("waiting", 0, 0)
     path.write_text("")
     assert tailer.poll() == [] and tailer.format == "empty"
@@ -58,7 +58,7 @@ def test_what_the_system_refuses_is_one_problem_until_it_does_not(tmp_path: Path
     path.symlink_to(path)
     assert len(tailer.poll()) == 1
     path.unlink()
-    assert tailer.poll() == [Gone(str(path))] and tailer.state == "waiting"
+    assert tailer.poll() == [Gone(str(path), anew=True)] and tailer.state == "waiting"
 
 
 def test_a_document_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_a_long_log_is_handed_on_while_it_is_read(
     assert sorted(ops(whole.poll())) == ["bmm", "mm", "mm"] and whole.problems == tailer.problems
     path.write_text(BMM)
     del early[:]
-    assert ops(early + tailer.poll() + tailer.close()) == ["bmm"] and Gone(str(path)) in early
+    assert ops(early + tailer.poll() + tailer.close()) == ["bmm"] and Gone(str(path), True) in early
 
 
 def test_problems_of_a_document_go_when_it_is_corrected(tmp_path: Path) -> None:
@@ -165,10 +165,10 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path, same: str) ->
     with path.open("r+") as stream:
         stream.write(other + BMM)
     gone, *records = tailer.poll()
-    assert gone == Gone(str(path)) and ops(records)[-1] == "bmm"
+    assert gone == Gone(str(path), anew=True) and ops(records)[-1] == "bmm"
     with path.open("a") as stream:
         stream.write(MM)
-    assert Gone(str(path)) not in tailer.poll(), "it has grown"
+    assert not any(isinstance(record, Gone) for record in tailer.poll()), "it has grown"
 
 
 def text_of(data: bytes, piece: int = 1 << 20) -> bytes:

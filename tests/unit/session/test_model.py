@@ -411,3 +411,15 @@ def test_a_session_that_comes_after_the_cache_names_the_device_of_its_rows() -> 
     model.apply([SessionSeen(replace(gpu, id="s2", arch="gfx950"))])
     (row,) = model.rows()
     assert row.device == "cuda", "one of two machines tuned it"
+
+
+def test_only_what_the_same_source_says_again_is_as_old_as_it_was() -> None:
+    """The log of another run, under the same name, has other tunings under the same numbers."""
+    model = Model()
+    for gone, now, expected in (
+        (Gone("/l"), 10.0, [(10.0, 1)]),
+        (Gone("/l"), 20.0, [(10.0, 1)]),
+        (Gone("/l", anew=True), 30.0, [(30.0, 2)]),
+    ):
+        model.apply([gone, Seen("/l#1", log(A, B, "/l"))], now=now)
+        assert [(row.when, row.seq) for row in model.rows()] == expected
