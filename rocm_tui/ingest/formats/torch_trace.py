@@ -30,6 +30,7 @@ from rocm_tui.ingest.formats.autotune_lines import (
     parse_stride_list,
     stats_of,
 )
+from rocm_tui.ingest.formats.event_folds import finite
 from rocm_tui.ingest.formats.reader import (
     LOGS,
     Complaints,
@@ -62,7 +63,7 @@ class TorchTrace:
         self._complaints = Complaints(source, MAX_PROBLEMS)
         self._open: dict[str, tuple[int, float, Tuning]] = {}
         self._precompiling: dict[str, float] = {}
-        self._precompiled: dict[str, float] = {}
+        self._precompiled: dict[str, float | None] = {}
         self._records: list[Record] = []
 
     def feed(self, data: bytes) -> list[Record]:
@@ -139,7 +140,7 @@ class TorchTrace:
         if phase == "B":
             self._precompiling[op] = at
         elif op in self._precompiling:
-            self._precompiled[op] = at - self._precompiling.pop(op)
+            self._precompiled[op] = finite(at - self._precompiling.pop(op))
 
     def _tuning(self, op: str, at: float, phase: Any, args: dict[str, Any]) -> None:
         if phase == "B":
@@ -157,7 +158,7 @@ class TorchTrace:
                 if "autotune_choices_stats" in args:
                     self._problem(f"statistics of {clean(op)[:60]} that cannot be read")
                 return
-            seconds = Seconds(at - start, self._precompiled.pop(op, None))
+            seconds = Seconds(finite(at - start), self._precompiled.pop(op, None))
             choices = sort_choices(_choices(stats, document))
             tuning = replace(tuning, choices=choices, num_choices=stats.num_choices)
             self._records.append(Seen(uid, replace(tuning, seconds=seconds, state="done")))
@@ -174,7 +175,7 @@ class TorchTrace:
             dtypes=dtypes,
             state="running",
             rank=self._rank,
-            when=at,
+            when=finite(at),
             sources=(self.source,),
         )
 
