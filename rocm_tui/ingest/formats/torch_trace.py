@@ -36,6 +36,7 @@ from rocm_tui.ingest.formats.reader import (
     Complaints,
     Format,
     WholeLines,
+    is_silent,
     json_object,
     timed_choice,
 )
@@ -65,9 +66,11 @@ class TorchTrace:
         self._precompiling: dict[str, float] = {}
         self._precompiled: dict[str, float | None] = {}
         self._records: list[Record] = []
+        self._silent = False
 
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
+        self._silent = False
         for line in self._lines.feed(data):
             self._line(line)
         return self._take()
@@ -75,16 +78,28 @@ class TorchTrace:
     def close(self) -> list[Record]:
         """The log has ended: a tuning without its end is cut off."""
         self._line(self._lines.rest())
-        for n, _, tuning in self._open.values():
-            self._records.append(Seen(uid_of(self.source, n), replace(tuning, state="cut")))
+        self._records += self._cut()
         self._open.clear()
         return self._take()
 
-    waits = False
+    def _cut(self) -> list[Record]:
+        return [
+            Seen(uid_of(self.source, n), replace(tuning, state="cut"))
+            for n, _, tuning in self._open.values()
+        ]
+
+    @property
+    def waits(self) -> bool:
+        """Whether a tuning has no end yet."""
+        return bool(self._open) and not self._silent
 
     def settle(self) -> list[Record]:
-        """A quiet process may be compiling: nothing is cut."""
-        return []
+        """A quiet process may be compiling: what has no end is cut after a long silence alone, and
+        its end may come yet."""
+        if not self.waits or not is_silent(self.source):
+            return []
+        self._silent = True
+        return self._cut()
 
     def _take(self) -> list[Record]:
         records, self._records = self._records, []

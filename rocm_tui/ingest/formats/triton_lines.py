@@ -180,8 +180,8 @@ _MS = re.compile(r"\d{1,12}(?:\.\d{1,20})?(?:e-?\d{1,2})?\Z")
 class KernelTuning:
     """One autotuning of a kernel, as far as a log shows it. `choices` is by the text of the
     configuration; `last` is that of the one which was tried last, on the line at `place`; `begun`
-    is the place of its first line; `dead` is whether its process ended or went on then, `reported`
-    whether that is a problem already."""
+    is the place of its first line; `dead` is whether its process ended or went on then, or has been
+    silent for long, `reported` whether that is a problem already."""
 
     n: int
     name: str
