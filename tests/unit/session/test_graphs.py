@@ -25,6 +25,7 @@ from rocm_tui.session.graphs import (
     total_ms,
     tuning_ms,
 )
+from tests.support.growth import TIMES, is_linear
 
 TUNING = Tuning(
     "mm", inputs_key="[0]", precision="highest",
@@ -280,6 +281,18 @@ def test_trials_of_a_graph_are_latest_first_and_the_latest_is_that_of_a_tuning()
     for source in ("/0", "/2", "/3"):
         graphs.forget(source)
     assert tried() is None
+
+
+def test_a_trial_is_indexed_alone_however_many_there_are() -> None:
+    arms = TrialArm(()), *(TrialArm((Swap("mm", f"[{n}]", "highest", "m"),)) for n in range(8))
+    trials = [TrialSeen(f"/{n}", Trial("aaaaaa1", float(n), arms)) for n in range(50 * TIMES)]
+
+    def work(count: int) -> None:
+        graphs = Graphs({})
+        for seen in trials[:count]:
+            graphs.add_trial(seen)
+
+    assert is_linear(work, 50)
 
 
 @pytest.mark.parametrize(
