@@ -588,7 +588,7 @@ class Graphs:
         graphs = [
             named(seen, self._named, self._texts)
             for process in run
-            for seen in self._graphs[process].values()
+            for seen in _each_once(self._graphs[process].values())
         ]
         graphs.sort(key=lambda seen: -((seen.times.total_ms if seen.times else None) or 0.0))
         uses: dict[TuningKey, list[TuningInGraph]] = {}
@@ -617,6 +617,20 @@ class Graphs:
         times = tuning_ms(replace(profiled, graph=seen.graph), self._texts.get(key))
         part = (seen.times.ms or 0.0) / profiled.times.ms
         return {tuning: ms * part for tuning, ms in times.items()}
+
+
+def _each_once(graphs: Iterable[GraphSeen]) -> Iterable[GraphSeen]:
+    """Return each graph of a process once: of copies of its log, as the one that goes furthest."""
+    by_number: dict[int, GraphSeen] = {}
+    for seen in graphs:
+        other = by_number.get(seen.g)
+        if other is None or _called(seen) > _called(other):
+            by_number[seen.g] = seen
+    return by_number.values()
+
+
+def _called(seen: GraphSeen) -> int:
+    return seen.times.calls if seen.times else 0
 
 
 def keys_of(trial: Trial) -> set[TuningKey]:
