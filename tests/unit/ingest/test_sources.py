@@ -201,6 +201,19 @@ def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     assert ops(found.look()) == ["mm"] and found.look() == []
 
 
+def test_a_link_may_come_before_the_file_to_which_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train.log").symlink_to(tmp_path / "job.log")
+    long_ago = time.time() - 60
+    os.utime(tmp_path / "logs", (long_ago, long_ago))  # its list of names is kept
+    found = SourceSet([str(tmp_path / "logs")])
+    found.find()
+    assert found.look() == []
+    put(tmp_path / "job.log")
+    found.find()
+    assert ops(found.look()) == ["mm"]
+
+
 def test_files_that_go_take_what_they_said_along(tmp_path: Path) -> None:
     first, second = put(tmp_path / "a.log"), put(tmp_path / "b.log", BMM)
     found = looked_at(tmp_path)
