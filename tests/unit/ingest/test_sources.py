@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import json
 import os
+import random
 import time
 from pathlib import Path
 
@@ -320,6 +323,24 @@ def stdin_of(data: bytes) -> tuple[Stdin, list[Record]]:
         (b"hello", [], []),
         (b"", [], []),
         (b"\x7fELF\x02\x01\0\0", [], ["not a text file; nothing was read from it"]),
+        (gzip.compress(MM.encode()), ["mm"], []),
+        (MM.encode("utf-16"), ["mm"], []),
+        (
+            gzip.compress(MM.encode())
+            + gzip.compress(random.Random(0).randbytes(8192))[:-8]
+            + b"8" * 8,
+            ["mm"],
+            ["damaged gzip data: only what is before it was read"],
+        ),
+        (
+            gzip.compress(cache_text({"bmm": {KEY: {"highest": {"a": 1.0}}}})),
+            [],
+            ["autotune cache in gzip, which is not read: unpack it first"],
+        ),
+    ],
+    ids=[
+        *("log", "torn", "cache", "text", "nothing", "binary"),
+        *("gzip", "UTF-16", "damaged", "packed cache"),
     ],
 )
 def test_standard_input(data: bytes, found: list[str], said: list[str]) -> None:
@@ -338,6 +359,26 @@ def test_a_document_from_standard_input_has_a_limit(monkeypatch: pytest.MonkeyPa
     ]
     _, records = stdin_of(cache_text({"bmm": {KEY: {"highest": {"a": 1.0}}}}))
     assert ops(records) == ["bmm"]
+
+
+def test_standard_input_that_is_not_read_is_refused_before_its_end() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"\x7fELF\x02\x01\0\0")
+    stdin = Stdin(reader)
+    assert [what for _, what in faults(stdin.read())] == [
+        "not a text file; nothing was read from it"
+    ]
+    assert not stdin.open
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_line_without_an_end_is_the_same_in_a_file_and_on_standard_input(tmp_path: Path) -> None:
+    """A notebook that was written without indentation is one line."""
+    text = json.dumps({"cells": [{"outputs": [{"text": MM}]}]})
+    path = put(tmp_path / "a.log", text)
+    for records in (read_sources([str(path)]), stdin_of(text.encode())[1]):
+        assert ops(records) == ["mm"]
 
 
 def test_standard_input_without_data_or_that_was_closed() -> None:
