@@ -413,8 +413,8 @@ class Graphs:
         if any(seen.source == source for seen in self._trials):
             self._trials = {seen: None for seen in self._trials if seen.source != source}
             self._tried.clear()
-            for seen in self._trials:
-                self._index_trial(seen.trial, keys_of(seen.trial))
+            for trial in (left.trial for left in self._trials):
+                self._index_trial(trial, keys_of(trial))
         for process, graphs in list(self._graphs.items()):
             gone = [place for place in graphs if place[0] == source]
             for place in gone:
