@@ -37,9 +37,11 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Nothing that `source` said before holds any more: tunings, measurements and problems."""
+    """Nothing that `source` said before holds any more: tunings, measurements and problems. With
+    `anew` what comes from that source later is something else: another run's log, perhaps."""
 
     source: str
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

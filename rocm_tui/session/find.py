@@ -48,13 +48,13 @@ def with_id(
 
 
 def find_row(rows: Sequence[Row], text: str) -> Row:
-    """The latest tuning whose id is or begins with `text`; one that was cut off comes last.
+    """The latest tuning whose id is or begins with `text`; one that is not done comes last.
 
     Raises NoSuchTuning where there is none, or where `text` begins several ids.
     """
     return max(
         with_id(rows, text, "tuning", "ls", NoSuchTuning),
-        key=lambda row: (row.tuning.key is not None, row.tuning.state != "cut", row.occurrence),
+        key=lambda row: (row.tuning.key is not None, row.tuning.state == "done", row.occurrence),
     )
 
 

@@ -404,14 +404,17 @@ class Graphs:
 
     def add_trial(self, seen: TrialSeen) -> None:
         self._trials[seen] = None
-        self._index_trials()
-        self._lost |= {(key.op, key.inputs) for key in keys_of(seen.trial)}
+        keys = keys_of(seen.trial)
+        self._index_trial(seen.trial, keys)
+        self._lost |= {(key.op, key.inputs) for key in keys}
 
     def forget(self, source: str) -> None:
         """Drop what a source said."""
         if any(seen.source == source for seen in self._trials):
             self._trials = {seen: None for seen in self._trials if seen.source != source}
-            self._index_trials()
+            self._tried.clear()
+            for trial in (left.trial for left in self._trials):
+                self._index_trial(trial, keys_of(trial))
         for process, graphs in list(self._graphs.items()):
             gone = [place for place in graphs if place[0] == source]
             for place in gone:
@@ -431,10 +434,12 @@ class Graphs:
         trials = (seen.trial for seen in self._trials if seen.trial.graph == graph)
         return tuple(dict.fromkeys(sorted(trials, key=lambda trial: trial.when, reverse=True)))
 
-    def _index_trials(self) -> None:
-        """The latest trial of each tuning's choices."""
-        trials = sorted((seen.trial for seen in self._trials), key=lambda trial: trial.when)
-        self._tried = {key: trial for trial in trials for key in keys_of(trial)}
+    def _index_trial(self, trial: Trial, keys: Iterable[TuningKey]) -> None:
+        """It is the latest trial of the choices of these tunings, unless a later one is there."""
+        for key in keys:
+            latest = self._tried.get(key)
+            if latest is None or trial.when >= latest.when:
+                self._tried[key] = trial
 
     @property
     def held(self) -> bool:
@@ -583,7 +588,7 @@ class Graphs:
         graphs = [
             named(seen, self._named, self._texts)
             for process in run
-            for seen in self._graphs[process].values()
+            for seen in _each_once(self._graphs[process].values())
         ]
         graphs.sort(key=lambda seen: -((seen.times.total_ms if seen.times else None) or 0.0))
         uses: dict[TuningKey, list[TuningInGraph]] = {}
@@ -612,6 +617,20 @@ class Graphs:
         times = tuning_ms(replace(profiled, graph=seen.graph), self._texts.get(key))
         part = (seen.times.ms or 0.0) / profiled.times.ms
         return {tuning: ms * part for tuning, ms in times.items()}
+
+
+def _each_once(graphs: Iterable[GraphSeen]) -> Iterable[GraphSeen]:
+    """Return each graph of a process once: of copies of its log, as the one that goes furthest."""
+    by_number: dict[int, GraphSeen] = {}
+    for seen in graphs:
+        other = by_number.get(seen.g)
+        if other is None or _called(seen) > _called(other):
+            by_number[seen.g] = seen
+    return by_number.values()
+
+
+def _called(seen: GraphSeen) -> int:
+    return seen.times.calls if seen.times else 0
 
 
 def keys_of(trial: Trial) -> set[TuningKey]:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from backend.model.choice import Measurement
 from backend.model.inductor_kernel import TRITON
 from backend.model.problem import TuningKey
-from backend.model.session import Fault, Session
-from backend.model.tuning import PinState, Tuning
+from backend.model.session import Fault, Session, systems_of
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     ActivitySeen,
     Dropped,
@@ -115,10 +115,6 @@ class Row:
     def is_device(self) -> bool:
         """Whether it is one device of a problem that several tuned."""
         return self.key.rpartition("#")[2].startswith("@")
-
-    @property
-    def pin_state(self) -> PinState | None:
-        return self.pin.state if self.pin else None
 
 
 Finished: TypeAlias = "tuple[Tuning, PinStatus | None, str | None, str, bool, tuple[Tuning, ...]]"
@@ -322,6 +318,10 @@ class Changes:
         return bool(self.changed) or self.order_changed
 
 
+_machine = attrgetter("system_hash", "device", "arch", "compute_units")
+"""What a session says of the machine of a system's tunings."""
+
+
 class Model:
     """All tunings, sessions and problems of the sources read so far."""
 
@@ -331,10 +331,12 @@ class Model:
         self._places: dict[Bucket, ProblemViews] = {}
         self._of_uid: dict[str, Bucket] = {}
         self._of_source: dict[str, list[str]] = {}
-        self._left: dict[str, tuple[int, float | None]] = {}
+        self._left: dict[str, dict[str, tuple[int, float | None]]] = {}
         self._arrivals = 0
         self._touched: dict[Bucket, None] = {}
         self._touched_keys: set[tuple[str, str]] = set()
+        self._touched_sessions: set[str] = set()
+        self._machines: set[tuple[object, ...]] = set()
         self._rows: dict[str, Row] = {}
         self._pins = Pins(self.sessions)
         self._measurements = Measurements()
@@ -393,14 +395,15 @@ class Model:
                 self._remove(record.uid)
             elif isinstance(record, Gone):
                 self._forget(record.source)
+                if record.anew:
+                    self._left.pop(record.source, None)
                 for problem in [p for p in self._problems if p.source == record.source]:
                     del self._problems[problem]
                 self._touched_keys |= self._measurements.forget(record.source)
                 self.graphs.forget(record.source)
                 self.processes.forget(record.source)
             elif isinstance(record, SessionSeen):
-                earlier = self.sessions.get(record.session.id)
-                self.sessions[record.session.id] = fuller(earlier, record.session)
+                self._put_session(record.session)
             elif isinstance(record, ActivitySeen):
                 self.processes.add(record)
             elif isinstance(record, MeasurementSeen):
@@ -422,7 +425,8 @@ class Model:
     @property
     def unjoined(self) -> bool:
         """Whether records were taken in that no row shows yet."""
-        return bool(self._touched or self._touched_keys or self.graphs.unjoined)
+        touched = self._touched or self._touched_keys or self._touched_sessions
+        return bool(touched or self.graphs.unjoined)
 
     def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
         """Show these pins. A pinned tuning keeps its measured times."""
@@ -446,7 +450,7 @@ class Model:
         if before != bucket:
             self._of_source.setdefault(source, []).append(uid)
             self._of_uid[uid] = bucket
-            arrival = self._left.pop(uid, None)
+            arrival = self._left.get(source, {}).pop(uid, None)
         elif place.has(uid, tuning):
             return
         else:
@@ -457,6 +461,16 @@ class Model:
             arrival = self._arrivals, now
         place.add(TuningView(uid, source, tuning, arrival[0], record.id, arrival[1]))
         self._touched[bucket] = None
+
+    def _put_session(self, session: Session) -> None:
+        """Take in a session. It touches its own tunings and those of its system, also what a cache
+        has of them, but only where it is the first to say what machine that is."""
+        earlier = self.sessions.get(session.id)
+        latest = self.sessions[session.id] = fuller(earlier, session)
+        machine = _machine(latest)
+        if machine not in self._machines or (earlier and _machine(earlier) != machine):
+            self._machines.add(machine)
+            self._touched_sessions.add(session.id)
 
     def _remove(self, uid: str) -> None:
         bucket = self._of_uid.pop(uid, None)
@@ -471,7 +485,7 @@ class Model:
     def _take_out(self, uids: Collection[str], bucket: Bucket) -> None:
         """A tuning that comes again is as old as it was."""
         for member in self._places[bucket].remove(uids):
-            self._left[member.uid] = member.seq, member.seen
+            self._left.setdefault(member.source, {})[member.uid] = member.seq, member.seen
         self._touched[bucket] = None
 
     def join(self, seconds: float = inf) -> Changes:
@@ -520,15 +534,25 @@ class Model:
                 self._touched[bucket] = None
 
     def _find_touched(self) -> bool:
-        """Mark the problems of the ops and inputs keys of which something else became known;
-        return whether there are any."""
+        """Mark the problems of the ops and inputs keys, and of the sessions, of which something
+        else became known; return whether there are any."""
         keys, self._touched_keys = self._touched_keys | self.graphs.touched(), set()
-        if keys:
+        sessions, self._touched_sessions = self._touched_sessions, set()
+        if keys or sessions:
             for bucket, place in self._places.items():
-                tunings = (member.tuning for member in place.members)
-                if any((tuning.op, tuning.inputs_key) in keys for tuning in tunings):
+                tunings = [member.tuning for member in place.members]
+                by_key = any((tuning.op, tuning.inputs_key) in keys for tuning in tunings)
+                if by_key or (sessions and self._are_of(sessions, tunings)):
                     self._touched[bucket] = None
         return bool(self._touched)
+
+    def _are_of(self, sessions: Collection[str], tunings: Iterable[Tuning]) -> bool:
+        """Whether any of these tunings is of one of the sessions, or of its system."""
+        systems = {self.sessions[session].system_hash for session in sessions}
+        return any(
+            tuning.session in sessions or not systems.isdisjoint(systems_of(tuning, self.sessions))
+            for tuning in tunings
+        )
 
     def _finished(self, tuning: Tuning) -> Finished:
         measured = self._measurements.attach(tuning, self.sessions)

@@ -101,6 +101,8 @@ def compatible(left: Tuning, right: Tuning) -> bool:
             return False
     if left.rank is not None and right.rank is not None and left.rank != right.rank:
         return False
+    if _is_table(left) and _is_table(right) and not _durations_agree(left.seconds, right.seconds):
+        return False
     facts = (
         (left.session, right.session),
         _logged_shapes(left, right),
@@ -115,6 +117,19 @@ def compatible(left: Tuning, right: Tuning) -> bool:
         return False
     mine, theirs = device_kind(left), device_kind(right)
     return mine is None or theirs is None or mine == theirs
+
+
+def _is_table(tuning: Tuning) -> bool:
+    """Whether it is a table that Inductor printed: no keys, all times rounded. A trace has doubles,
+    and durations of its own."""
+    if tuning.session is not None or tuning.inputs_key is not None:
+        return False
+    return all(c.ms is None or round(c.ms, PLACES) == c.ms for c in tuning.choices)
+
+
+def _durations_agree(left: Seconds, right: Seconds) -> bool:
+    pairs = (left.benchmark, right.benchmark), (left.precompile, right.precompile)
+    return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
 
 
 def logged_operands(op: str) -> int:

@@ -20,7 +20,14 @@ from rocm_tui.ingest.follow.kernel_files import (
     KernelConfigs,
     best_configs_path,
 )
-from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer, decoder_of
+from rocm_tui.ingest.follow.tailer import (
+    CHUNK,
+    MAX_WHOLE,
+    Decoder,
+    Tailer,
+    packed_document,
+    sniffed,
+)
 from rocm_tui.ingest.follow.tree import (
     SourceFile,
     Tree,
@@ -37,7 +44,6 @@ from rocm_tui.ingest.formats.registry import (
     HEAD,
     format_named,
     known_format,
-    sniff,
 )
 from rocm_tui.ingest.records import STDIN, Gone, Record, SourceState, SourceStatus, Unread
 
@@ -372,9 +378,7 @@ def _format_of(path: str) -> str:
     """The name of a file's format; empty for what is no file that can be read."""
     try:
         with open_regular(Path(path), follow=True) as stream:
-            head = stream.read(HEAD)
-        decoder = decoder_of(head)
-        return sniff(head if decoder is None else next(decoder.feed(head), b""))
+            return sniffed(stream.read(HEAD))[0]
     except (OSError, NotReadable):
         return ""
 
@@ -420,6 +424,7 @@ class Stdin:
         self.open = True
         self._format = ""
         self._stream: StreamReader | None = None
+        self._decoder: Decoder | None = None
         self._held = bytearray()
         self._read = 0
         self._problems = 0
@@ -452,19 +457,38 @@ class Stdin:
 
     def _take(self, data: bytes) -> list[Record]:
         if self._stream is not None:
-            return self._stream.feed(data)
+            return self._feed(self._stream, data)
         self._held += data
         if self._format in ("", EMPTY):
-            self._format = sniff(bytes(self._held[:HEAD]))
+            self._format, self._decoder = sniffed(bytes(self._held[:HEAD]))
         format = format_named(self._format)
         if format is not None and format.stream is not None:
             self._stream = format.stream(STDIN)
             held, self._held = bytes(self._held), bytearray()
-            return self._take(held)
+            return self._feed(self._stream, held)
         if len(self._held) > MAX_WHOLE:
-            self.open = False
-            return [Unread(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
+            return self._refused(f"more than {MAX_WHOLE >> 20} MiB of {self._format}")
+        if format is not None and format.document is None:
+            return self._refused(format.refused)
+        if format is not None and self._decoder is not None:
+            return self._refused(packed_document(format, self._decoder))
         return []
+
+    def _feed(self, stream: StreamReader, data: bytes) -> list[Record]:
+        if self._decoder is None:
+            return stream.feed(data)
+        records: list[Record] = []
+        try:
+            for text in self._decoder.feed(data):
+                records += stream.feed(text)
+        except NotReadable as error:
+            records += [*stream.close(), *self._refused(str(error))]
+        return records
+
+    def _refused(self, why: str) -> list[Record]:
+        """Read no more: nobody needs to wait for the end of what is not read."""
+        self.open = False
+        return [Unread(STDIN, why)]
 
     def _end(self) -> list[Record]:
         self.open = False
@@ -475,10 +499,8 @@ class Stdin:
         if self._stream is not None:
             return records + self._stream.close()
         format = format_named(self._format)
-        if format is None:
+        if format is None or format.document is None:
             return []
-        if format.document is None:
-            return [Unread(STDIN, format.refused)]
         try:
             return format.document(bytes(self._held), STDIN)
         except NotReadable as error:

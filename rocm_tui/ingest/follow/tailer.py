@@ -22,7 +22,7 @@ from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import DocumentRecords, Format, NotReadable, StreamReader
-from rocm_tui.ingest.formats.registry import EMPTY, HEAD, format_named, sniff
+from rocm_tui.ingest.formats.registry import ANY_TEXT, EMPTY, HEAD, format_named, sniff
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState, Unread
 
 MAX_UNPACKED = 1 << 30
@@ -50,6 +50,22 @@ def decoder_of(head: bytes) -> Decoder | None:
         return _Gzip()
     name = _utf_16(head)
     return _Utf16(name) if name else None
+
+
+def sniffed(head: bytes) -> tuple[str, Decoder | None]:
+    """Return the name of the format of what begins with `head`, and what reads its text."""
+    decoder, text = decoder_of(head), head
+    if decoder is not None:
+        try:
+            text = next(decoder.feed(head), b"")
+        except NotReadable:
+            text = b""
+    return sniff(text), decoder_of(head)
+
+
+def packed_document(format: Format, decoder: Decoder) -> str:
+    """Why a document is not read: it would be unpacked as a whole."""
+    return f"{format.name} in {decoder.what}, which is not read: unpack it first"
 
 
 class _Gzip:
@@ -248,12 +264,16 @@ class Tailer:
 
     def close(self) -> list[Record]:
         """The source will not grow any more, as far as anyone asks."""
+        records: list[Record] = []
+        if self.format == EMPTY and self.size:  # a line without its end
+            self._now.format, self._now.stamp = ANY_TEXT, None
+            records = self.poll()
         content = self._now
         if content.stream is not None:
-            return content.stream.close()
+            return records + content.stream.close()
         if content.broken_since is not None:
             return self.poll(content.broken_since + HALF_WRITTEN)
-        return []
+        return records
 
     @property
     def retry_at(self) -> float | None:
@@ -279,8 +299,9 @@ class Tailer:
         try:
             status = os.fstat(fd)
             records: list[Record] = []
-            if self._failure is not None or self._is_another(fd, status):
-                records = self._give(self._forget())
+            another = self._is_another(fd, status)
+            if another or self._failure is not None:
+                records = self._give(self._forget(anew=another))
             records += self._take(fd, status, now)
         finally:
             os.close(fd)
@@ -301,9 +322,7 @@ class Tailer:
         elif format.document is None:
             records = self._refused(format.refused)
         elif content.decoder is not None:
-            records = self._refused(
-                f"{format.name} in {content.decoder.what}, which is not read: unpack it first"
-            )
+            records = self._refused(packed_document(format, content.decoder))
         else:
             records = self._take_document(fd, format.document, now)
         content.print = _print_of(fd, status, content.read)
@@ -316,11 +335,8 @@ class Tailer:
         start = text_start(fd, head, self.size)
         if start:
             head = os.pread(fd, HEAD, start)
-        decoder = decoder_of(head)
-        if decoder is not None:
-            head = _text(decoder, head)
-            content.decoder = decoder_of(os.pread(fd, HEAD, start))
-        content.format, content.start = sniff(head), start
+        content.format, content.decoder = sniffed(head)
+        content.start = start
 
     def _refused(self, why: str) -> list[Record]:
         """Nothing is read; why is said once."""
@@ -414,15 +430,15 @@ class Tailer:
 
     def withdraw(self) -> list[Record]:
         """Withdraw everything: the file is gone, or no longer a source."""
-        records = self._forget()
+        records = self._forget(anew=True)
         self.state, self.size = "waiting", 0
         return records
 
-    def _forget(self) -> list[Record]:
-        """Start anew: what was read does not hold any more."""
+    def _forget(self, anew: bool) -> list[Record]:
+        """What was read does not hold any more; what comes now may be of another program."""
         said_something = self.format not in ("", EMPTY) or self._failure is not None
         self._now, self._failure = _Content(self._known), None
-        return [Gone(self.path)] if said_something else []
+        return [Gone(self.path, anew)] if said_something else []
 
     def _is_another(self, fd: int, status: os.stat_result) -> bool:
         """Replaced, truncated or rewritten since the last look, and not just a new version."""
@@ -444,14 +460,6 @@ class Tailer:
             return []
         self._failure = why
         return [Unread(self.path, f"cannot read it: {why}")]
-
-
-def _text(decoder: Decoder, head: bytes) -> bytes:
-    """The beginning of the text of an encoded file."""
-    try:
-        return next(decoder.feed(head), b"")
-    except NotReadable:
-        return b""
 
 
 def _print_of(fd: int, status: os.stat_result, read: int) -> _Print:

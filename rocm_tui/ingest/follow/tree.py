@@ -287,9 +287,10 @@ def _member(folder: str, entry: os.DirEntry[str]) -> SourceFile | None:
 
 
 def _may_be_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file, or may be one: its reader reports a bad link."""
+    """Whether an entry is a file, or may be one: its reader reports a bad link, and waits for a
+    file to which a link leads that is not there yet."""
     try:
-        return entry.is_file()
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110
     except OSError:
         return True
 

@@ -349,8 +349,8 @@ class Watcher:
         now = time.monotonic()
         changed = self._events.take() if self._events is not None else set()
         dirty = {path for path in changed if self._set.matters(path)}
-        if now >= self._next_sweep:
-            return batch + self._sweep()
+        if now >= self._next_sweep:  # which looks at all files of a cache now and then alone
+            return batch + self._set.look(dirty) + self._sweep()
         self._unsearched = self._unsearched or not all(map(self._set.is_known, dirty))
         if self._unsearched and now >= self._next_search:
             batch += self._find()

@@ -51,7 +51,7 @@ from rocm_tui.ingest.formats.processes import (
     VaryingWords,
     name_of,
 )
-from rocm_tui.ingest.formats.reader import Complaints, timed_choice
+from rocm_tui.ingest.formats.reader import Complaints, is_silent, timed_choice
 from rocm_tui.ingest.formats.triton_lines import REACH, KernelLog, KernelTuning, TritonLine
 from rocm_tui.ingest.formats.unwrap import REPEATED, HardWraps, shortened, unwrap
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
@@ -1105,7 +1105,17 @@ class LogParser:
         """Return the tables that are still open as they would be if nothing more came, and what is
         certain of statistics whose tables did not come: the last of a process are waited for."""
         self._report_unshown(list(self._latest_stats.values()))
-        return [*(self._seen(b) for b in self._open if b.rows), *self._problems.take()]
+        tunings: list[Block | KernelTuning] = [block for block in self._open if block.rows]
+        if (running := self.running) and is_silent(self.source):
+            for kernel in running:
+                kernel.dead = True
+            tunings += running
+        return [*map(self._seen, tunings), *self._problems.take()]
+
+    @property
+    def running(self) -> list[KernelTuning]:
+        """The tunings of kernels that may go on, as far as the text shows."""
+        return [kernel for kernel in self._kernels.unfinished() if not kernel.dead]
 
     def finish(self) -> None:
         """Close what is open: the log has ended."""

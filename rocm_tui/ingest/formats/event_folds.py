@@ -338,7 +338,7 @@ def kept_hash(text: str) -> str:
 
 
 def finite(seconds: float | None) -> float | None:
-    """What is not finite, or a date that no calendar has, is not known."""
+    """What is not finite, below 0, or a date that no calendar has, is not known."""
     return seconds if seconds is not None and 0 <= seconds <= LATEST else None
 
 

@@ -75,12 +75,13 @@ class EventLog:
         return self._take()
 
     def close(self) -> list[Record]:
-        """The log has ended: what was not selected by now is cut off."""
+        """The log has ended: what was not selected by now is cut off, or its process lives."""
         self._line += 1
         self._read(self._lines.rest(), torn=True)
         self._activity.settle()
-        progress = self._progress()  # what it does still, if it lives
-        self._cut()
+        progress = self._progress()
+        if not self.waits:
+            self._cut()
         return [*self._take_changed(), *self._activity.changed(progress)]
 
     @property

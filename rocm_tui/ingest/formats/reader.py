@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -33,6 +35,18 @@ class DocumentRecords(list[Record]):
     def __init__(self, records: Iterable[Record], share: object) -> None:
         super().__init__(records)
         self.share = share
+
+
+SILENCE = 600.0
+"""Seconds: no choice takes as long to compile and to time."""
+
+
+def is_silent(path: str) -> bool:
+    """Whether a file was not written for so long that the program behind it must have ended."""
+    try:
+        return time.time() - os.stat(path).st_mtime > SILENCE  # noqa: PTH116
+    except OSError:
+        return False
 
 
 class StreamReader(Protocol):

@@ -61,10 +61,14 @@ class StderrLog:
         self._parser.finish()
         return self._take()
 
-    waits = False
+    @property
+    def waits(self) -> bool:
+        """Whether a kernel is being tuned: the next configuration may take minutes."""
+        return bool(self._parser.running)
 
     def settle(self) -> list[Record]:
-        """Nothing came for a while: tables that are open count as cut off until more comes."""
+        """Nothing came for a while: tables that are open count as cut off until more comes, and
+        kernels whose tunings have no end, after a long silence."""
         return self._numbered(self._parser.cut())
 
     def _take(self) -> list[Record]:

@@ -30,11 +30,13 @@ from rocm_tui.ingest.formats.autotune_lines import (
     parse_stride_list,
     stats_of,
 )
+from rocm_tui.ingest.formats.event_folds import finite
 from rocm_tui.ingest.formats.reader import (
     LOGS,
     Complaints,
     Format,
     WholeLines,
+    is_silent,
     json_object,
     timed_choice,
 )
@@ -62,11 +64,13 @@ class TorchTrace:
         self._complaints = Complaints(source, MAX_PROBLEMS)
         self._open: dict[str, tuple[int, float, Tuning]] = {}
         self._precompiling: dict[str, float] = {}
-        self._precompiled: dict[str, float] = {}
+        self._precompiled: dict[str, float | None] = {}
         self._records: list[Record] = []
+        self._silent = False
 
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
+        self._silent = False
         for line in self._lines.feed(data):
             self._line(line)
         return self._take()
@@ -74,16 +78,28 @@ class TorchTrace:
     def close(self) -> list[Record]:
         """The log has ended: a tuning without its end is cut off."""
         self._line(self._lines.rest())
-        for n, _, tuning in self._open.values():
-            self._records.append(Seen(uid_of(self.source, n), replace(tuning, state="cut")))
+        self._records += self._cut()
         self._open.clear()
         return self._take()
 
-    waits = False
+    def _cut(self) -> list[Record]:
+        return [
+            Seen(uid_of(self.source, n), replace(tuning, state="cut"))
+            for n, _, tuning in self._open.values()
+        ]
+
+    @property
+    def waits(self) -> bool:
+        """Whether a tuning has no end yet."""
+        return bool(self._open) and not self._silent
 
     def settle(self) -> list[Record]:
-        """A quiet process may be compiling: nothing is cut."""
-        return []
+        """A quiet process may be compiling: what has no end is cut after a long silence alone, and
+        its end may come yet."""
+        if not self.waits or not is_silent(self.source):
+            return []
+        self._silent = True
+        return self._cut()
 
     def _take(self) -> list[Record]:
         records, self._records = self._records, []
@@ -139,7 +155,7 @@ class TorchTrace:
         if phase == "B":
             self._precompiling[op] = at
         elif op in self._precompiling:
-            self._precompiled[op] = at - self._precompiling.pop(op)
+            self._precompiled[op] = finite(at - self._precompiling.pop(op))
 
     def _tuning(self, op: str, at: float, phase: Any, args: dict[str, Any]) -> None:
         if phase == "B":
@@ -157,7 +173,7 @@ class TorchTrace:
                 if "autotune_choices_stats" in args:
                     self._problem(f"statistics of {clean(op)[:60]} that cannot be read")
                 return
-            seconds = Seconds(at - start, self._precompiled.pop(op, None))
+            seconds = Seconds(finite(at - start), self._precompiled.pop(op, None))
             choices = sort_choices(_choices(stats, document))
             tuning = replace(tuning, choices=choices, num_choices=stats.num_choices)
             self._records.append(Seen(uid, replace(tuning, seconds=seconds, state="done")))
@@ -174,7 +190,7 @@ class TorchTrace:
             dtypes=dtypes,
             state="running",
             rank=self._rank,
-            when=at,
+            when=finite(at),
             sources=(self.source,),
         )
 

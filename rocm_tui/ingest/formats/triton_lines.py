@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from backend.model.choice import Choice, sort_choices
@@ -180,8 +182,9 @@ _MS = re.compile(r"\d{1,12}(?:\.\d{1,20})?(?:e-?\d{1,2})?\Z")
 class KernelTuning:
     """One autotuning of a kernel, as far as a log shows it. `choices` is by the text of the
     configuration; `last` is that of the one which was tried last, on the line at `place`; `begun`
-    is the place of its first line; `dead` is whether its process ended or went on then, `reported`
-    whether that is a problem already."""
+    is the place of its first line; `dead` is whether its process ended or went on then, or has been
+    silent for long, `reported` whether that is a problem already; `origins` are the wrappers of its
+    lines, of which a counter makes one each."""
 
     n: int
     name: str
@@ -197,6 +200,7 @@ class KernelTuning:
     tried: int = 0
     dead: bool = False
     reported: bool = False
+    origins: set[Origin] = field(default_factory=set)
 
     def tuning(self, open_: bool) -> Tuning:
         """Return the tuning as read so far; `open_` if more may come."""
@@ -250,8 +254,10 @@ class KernelLog:
         self._report = report
         self._begun: dict[Origin, TritonLine] = {}
         self._open: dict[Origin, dict[str, KernelTuning]] = {}
+        self._alike: dict[tuple[_Kind, str], dict[KernelTuning, None]] = {}
         self._ended: dict[Origin, dict[str, KernelTuning]] = {}
         self._current: dict[Origin, KernelTuning] = {}
+        self._current_alike: dict[_Kind, Counter[KernelTuning]] = {}
 
     def take(self, line: TritonLine, who: Origin, place: int) -> list[KernelTuning]:
         """Take what a line of a process says; return the tunings that it changed."""
@@ -276,12 +282,14 @@ class KernelLog:
         if line.kind == "results":
             name = line.name or ""
             ended = {at: of[name] for at, of in self._ended.items() if name in of}
-            kernel = _only(who, ended) or self._new(name, who, place)
-            self._current[who] = self._ended.setdefault(who, {})[name] = kernel
+            alike = {kernel for at, kernel in ended.items() if _kind(at) == _kind(who)}
+            kernel = _only(who, ended, alike) or self._new(name, who, place)
+            self._ended.setdefault(who, {})[name] = kernel
+            self._set_current(who, kernel)
             return None
         if line.kind == "tried":
             return self._tried(line, who, place)
-        current = _only(who, self._current)
+        current = _only(who, self._current, self._current_alike.get(_kind(who), ()))
         if line.kind == "failed":
             return self._failed(line, current, place)
         return None if current is None else self._timed(line, current, place)
@@ -320,7 +328,9 @@ class KernelLog:
             kernel = next((k for k in like if text not in k.choices), None)
             kernel = kernel or self._new(name, who, place)
             self._open.setdefault(who, {})[name] = kernel
-        self._current[who] = kernel
+            self._alike.setdefault((_kind(who), name), {})[kernel] = None
+            kernel.origins.add(who)
+        self._set_current(who, kernel)
         kernel.last, kernel.place = text, place
         kernel.dead = kernel.reported = False
         if text not in kernel.choices:
@@ -328,13 +338,19 @@ class KernelLog:
             kernel.choices[text] = Choice(name=name, description=text)
         return kernel
 
-    def _like(self, who: Origin, name: str) -> list[KernelTuning]:
+    def _like(self, who: Origin, name: str) -> Iterable[KernelTuning]:
         """Return the open tunings of the kernel whose lines may be of the same process."""
-        return [
-            kernels[name]
-            for at, kernels in self._open.items()
-            if name in kernels and _alike(at, who)
-        ]
+        return self._alike.get((_kind(who), name), ())
+
+    def _set_current(self, who: Origin, kernel: KernelTuning) -> None:
+        alike = self._current_alike.setdefault(_kind(who), Counter())
+        before = self._current.get(who)
+        if before is not None:
+            alike[before] -= 1
+            if not alike[before]:
+                del alike[before]
+        alike[kernel] += 1
+        self._current[who] = kernel
 
     def _failed(
         self, line: TritonLine, kernel: KernelTuning | None, place: int
@@ -380,10 +396,12 @@ class KernelLog:
         if kernel is None:
             like = (k for k in self._like(who, name) if text in k.choices)
             kernel = next(like, None) or self._new(name, who, place)
-        for kernels in self._open.values():
-            if kernels.get(name) is kernel:
-                del kernels[name]
-        self._current[who] = self._ended.setdefault(who, {})[name] = kernel
+        for at in kernel.origins:
+            del self._open[at][name]
+            self._alike.get((_kind(at), name), {}).pop(kernel, None)
+        kernel.origins.clear()
+        self._ended.setdefault(who, {})[name] = kernel
+        self._set_current(who, kernel)
         kernel.key, kernel.selected = line.key, text
         seconds = _SECONDS.match(line.seconds or "")
         if seconds:
@@ -419,23 +437,25 @@ def _nearest(who: Origin, known: Collection[Origin]) -> Origin | None:
     return only if only.rank == who.rank and only.differing(who) else None
 
 
-def _only(who: Origin, kernels: Mapping[Origin, KernelTuning]) -> KernelTuning | None:
+def _only(
+    who: Origin, kernels: Mapping[Origin, KernelTuning], alike: Collection[KernelTuning]
+) -> KernelTuning | None:
     """Return the kernel of the process that wrote a line; else the only one of those whose lines
-    begin as this one, but for numbers; else the only one."""
+    begin as this one, but for numbers."""
     near = _nearest(who, kernels)
     if near is not None:
         return kernels[near]
-    like = {kernel for at, kernel in kernels.items() if _alike(at, who)}
-    return like.pop() if len(like) == 1 else None
+    return next(iter(alike)) if len(alike) == 1 else None
 
 
 _NUMBERS = re.compile(r"\d+")
+_Kind = tuple[str, int | None, str]
 
 
-def _alike(left: Origin, right: Origin) -> bool:
-    """Whether two wrappers of one rank differ in numbers alone, which may be counters."""
-    left_words, right_words = (_NUMBERS.sub("0", " ".join(who.words)) for who in (left, right))
-    return (left.shape, left.rank, left_words) == (right.shape, right.rank, right_words)
+@lru_cache(256)
+def _kind(who: Origin) -> _Kind:
+    """What wrappers of one rank share that differ in numbers alone, which may be counters."""
+    return who.shape, who.rank, _NUMBERS.sub("0", " ".join(who.words))
 
 
 def _timed_choice(name: str, text: str, times: tuple[float, ...]) -> Choice:

@@ -36,7 +36,7 @@ from backend.processes.tree import identity, lives
 from backend.wire.events import encode
 from rocm_tui.ingest.follow.sources import read_sources
 from rocm_tui.ingest.formats.event_log import EventLog
-from rocm_tui.ingest.records import ActivitySeen
+from rocm_tui.ingest.records import ActivitySeen, Seen
 from rocm_tui.render.sessions import state_text
 from rocm_tui.session.model import Model
 from rocm_tui.session.sessions import Processes, SessionProcess
@@ -157,6 +157,21 @@ def test_a_process_that_was_killed_has_died_though_a_helper_holds_its_lock(tmp_p
         process.wait()
         activity = only(tmp_path).activity
         assert (activity.state, activity.last_state, activity.status) == ("died", "compiling", None)
+
+
+def test_a_tuning_runs_as_long_as_its_process_lives(tmp_path: Path) -> None:
+    """A command reads a log to its end while the program still writes it."""
+    with child(tmp_path) as process:
+        (log,) = Layout(tmp_path).sessions.glob("*.jsonl")
+        with log.open("a") as stream:
+            stream.write(f"{encode(TUNING)}\n")
+        states = []
+        for _ in range(2):
+            records = read_sources([str(tmp_path)])
+            states.append([r.tuning.state for r in records if isinstance(r, Seen)][-1])
+            process.kill()
+            process.wait()
+        assert states == ["running", "cut"]
 
 
 def test_who_started_it_knows_how_it_ended(tmp_path: Path) -> None:

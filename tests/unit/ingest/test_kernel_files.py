@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rocm_tui.ingest.follow.kernel_files import (
     KernelConfigs,
     best_configs_path,
 )
+from rocm_tui.ingest.follow.watcher import FolderEvents, Watcher
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
 from tests.support.inductor_kernels import best_config, put_config, put_source, source
 
@@ -262,3 +264,21 @@ def test_a_folder_that_is_listed_too_soon_after_a_change_is_listed_again(tmp_pat
     put_config(path.parent, best_config(block=512), "2" * 64)
     os.utime(path.parent, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert len(seen(follower.poll(1e6))) == 1
+
+
+def test_a_change_that_is_reported_with_a_sweep_is_read(tmp_path: Path) -> None:
+    """A sweep looks at all files of a cache only now and then, and takes no reported name."""
+    path = put(tmp_path, 1)
+    watcher = Watcher([str(tmp_path)], lambda batch: None)
+    events = watcher._events = FolderEvents(lambda: None)
+    try:
+        watcher._sweep()
+        (follower,) = watcher._set._tailers.values()
+        assert isinstance(follower, KernelConfigs)
+        follower._next_look = inf
+        path.write_text(CONFIGS.replace("1.0", "2.0"))
+        events._report([str(path)])  # as watchdog does, some time later
+        watcher._next_sweep = 0.0
+        assert len(seen(watcher._step(False))) == 1
+    finally:
+        events.stop()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import json
 import os
+import random
 import time
 from pathlib import Path
 
@@ -201,13 +204,26 @@ def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     assert ops(found.look()) == ["mm"] and found.look() == []
 
 
+def test_a_link_may_come_before_the_file_to_which_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train.log").symlink_to(tmp_path / "job.log")
+    long_ago = time.time() - 60
+    os.utime(tmp_path / "logs", (long_ago, long_ago))  # its list of names is kept
+    found = SourceSet([str(tmp_path / "logs")])
+    found.find()
+    assert found.look() == []
+    put(tmp_path / "job.log")
+    found.find()
+    assert ops(found.look()) == ["mm"]
+
+
 def test_files_that_go_take_what_they_said_along(tmp_path: Path) -> None:
     first, second = put(tmp_path / "a.log"), put(tmp_path / "b.log", BMM)
     found = looked_at(tmp_path)
     first.unlink()
-    assert found.find() == [Gone(str(first))] and found.known == {str(second)}
+    assert found.find() == [Gone(str(first), anew=True)] and found.known == {str(second)}
     second.unlink()
-    assert found.look([str(second)]) == [Gone(str(second))]
+    assert found.look([str(second)]) == [Gone(str(second), anew=True)]
     assert not found.known and not found.is_known(str(second))
     put(second)
     assert found.matters(str(second))
@@ -215,7 +231,7 @@ def test_files_that_go_take_what_they_said_along(tmp_path: Path) -> None:
     put(first)
     assert ops(alone.look()) == ["mm"]
     first.unlink()
-    assert alone.look([str(first)]) == [Gone(str(first))]
+    assert alone.look([str(first)]) == [Gone(str(first), anew=True)]
     assert alone.known == {str(first)}, "it was named: it may come again"
 
 
@@ -307,6 +323,24 @@ def stdin_of(data: bytes) -> tuple[Stdin, list[Record]]:
         (b"hello", [], []),
         (b"", [], []),
         (b"\x7fELF\x02\x01\0\0", [], ["not a text file; nothing was read from it"]),
+        (gzip.compress(MM.encode()), ["mm"], []),
+        (MM.encode("utf-16"), ["mm"], []),
+        (
+            gzip.compress(MM.encode())
+            + gzip.compress(random.Random(0).randbytes(8192))[:-8]
+            + b"8" * 8,
+            ["mm"],
+            ["damaged gzip data: only what is before it was read"],
+        ),
+        (
+            gzip.compress(cache_text({"bmm": {KEY: {"highest": {"a": 1.0}}}})),
+            [],
+            ["autotune cache in gzip, which is not read: unpack it first"],
+        ),
+    ],
+    ids=[
+        *("log", "torn", "cache", "text", "nothing", "binary"),
+        *("gzip", "UTF-16", "damaged", "packed cache"),
     ],
 )
 def test_standard_input(data: bytes, found: list[str], said: list[str]) -> None:
@@ -325,6 +359,26 @@ def test_a_document_from_standard_input_has_a_limit(monkeypatch: pytest.MonkeyPa
     ]
     _, records = stdin_of(cache_text({"bmm": {KEY: {"highest": {"a": 1.0}}}}))
     assert ops(records) == ["bmm"]
+
+
+def test_standard_input_that_is_not_read_is_refused_before_its_end() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"\x7fELF\x02\x01\0\0")
+    stdin = Stdin(reader)
+    assert [what for _, what in faults(stdin.read())] == [
+        "not a text file; nothing was read from it"
+    ]
+    assert not stdin.open
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_line_without_an_end_is_the_same_in_a_file_and_on_standard_input(tmp_path: Path) -> None:
+    """A notebook that was written without indentation is one line."""
+    text = json.dumps({"cells": [{"outputs": [{"text": MM}]}]})
+    path = put(tmp_path / "a.log", text)
+    for records in (read_sources([str(path)]), stdin_of(text.encode())[1]):
+        assert ops(records) == ["mm"]
 
 
 def test_standard_input_without_data_or_that_was_closed() -> None:

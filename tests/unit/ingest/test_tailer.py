@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from backend.model.session import Fault
 from rocm_tui.ingest.follow import tailer as tailer_module
 from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, QUIET, Tailer, decoder_of
+from rocm_tui.ingest.formats.reader import SILENCE
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
 from tests.support.format_lab import KEY, cache_text
 from tests.support.log_lab import BMM, MM
@@ -18,6 +21,10 @@ from tests.support.log_lab import BMM, MM
 
 def ops(records: list[Record]) -> list[str]:
     return list({r.uid: r.tuning.op for r in records if isinstance(r, Seen)}.values())
+
+
+def states(records: list[Record]) -> list[str]:
+    return [record.tuning.state for record in records if isinstance(record, Seen)]
 
 
 def faults(records: list[Record]) -> list[str]:
@@ -32,7 +39,7 @@ def test_a_file_that_comes_late_and_goes_again(tmp_path: Path) -> None:
     path.write_text(MM)
     assert ops(tailer.poll()) == ["mm"] and tailer.state == "following"
     path.unlink()
-    assert tailer.poll() == [Gone(str(path))] and tailer.poll() == []
+    assert tailer.poll() == [Gone(str(path), anew=True)] and tailer.poll() == []
     assert (tailer.state, tailer.size, tailer.read) == ("waiting", 0, 0)
     path.write_text("")
     assert tailer.poll() == [] and tailer.format == "empty"
@@ -58,7 +65,7 @@ def test_what_the_system_refuses_is_one_problem_until_it_does_not(tmp_path: Path
     path.symlink_to(path)
     assert len(tailer.poll()) == 1
     path.unlink()
-    assert tailer.poll() == [Gone(str(path))] and tailer.state == "waiting"
+    assert tailer.poll() == [Gone(str(path), anew=True)] and tailer.state == "waiting"
 
 
 def test_a_document_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +112,7 @@ def test_a_long_log_is_handed_on_while_it_is_read(
     assert sorted(ops(whole.poll())) == ["bmm", "mm", "mm"] and whole.problems == tailer.problems
     path.write_text(BMM)
     del early[:]
-    assert ops(early + tailer.poll() + tailer.close()) == ["bmm"] and Gone(str(path)) in early
+    assert ops(early + tailer.poll() + tailer.close()) == ["bmm"] and Gone(str(path), True) in early
 
 
 def test_problems_of_a_document_go_when_it_is_corrected(tmp_path: Path) -> None:
@@ -151,6 +158,46 @@ def test_a_log_is_looked_at_once_more_when_it_is_quiet(tmp_path: Path) -> None:
     assert isinstance(cut, Seen) and cut.tuning.state == "cut" and tailer.retry_at is None
 
 
+TRIED = "Autotuning kernel f with config BLOCK_M: {}, num_warps: 4, num_ctas: 1, num_stages: 2\n"
+SELECTED = (
+    "Triton autotuning for function f finished after 0.41s; best config selected: BLOCK_M: 32, "
+    "num_warps: 4, num_ctas: 1, num_stages: 2;\n"
+)
+STATS = json.dumps(json.dumps({"num_choices": 1, "best_kernel": "mm", "best_time": 1.0}))
+TRACED = f"""V1120 10:10:29.070000 6512 a.py:1] {{"chromium_event": {{}}, "has_payload": "x"}}
+\t{{
+\t"name": "mm_template_autotuning", "ts": 1, "ph": "B",
+\t"args": {{"autotune_choices_stats": {STATS}}}
+\t}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (TRIED.format(16) + TRIED.format(32), SELECTED),
+        (TRACED, TRACED.replace('"B"', '"E"')),
+    ],
+    ids=["Triton", "trace"],
+)
+def test_a_tuning_without_an_end_is_cut_after_a_long_silence(
+    tmp_path: Path, begin: str, end: str
+) -> None:
+    """One that is compiled for a minute writes nothing and goes on; a dead process never does."""
+    path = tmp_path / "a.log"
+    path.write_text(begin)
+    tailer = Tailer(str(path))
+    assert states(tailer.poll(10.0))[-1] == "running" and states(tailer.poll(12.0)) == []
+    assert tailer.retry_at is not None, "it is looked at again"
+    long_ago = time.time() - SILENCE - 1
+    os.utime(path, (long_ago, long_ago))
+    seen = [state for now in (14.0, 16.0, 18.0) for state in states(tailer.poll(now))]
+    assert seen == ["cut"] and tailer.retry_at is None
+    with path.open("a") as stream:
+        stream.write(end)
+    assert states(tailer.poll(20.0)) == ["done"]
+
+
 @pytest.mark.parametrize("same", ["head", "end"])
 def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path, same: str) -> None:
     """It has grown, and its beginning or what was its end are as before."""
@@ -165,10 +212,10 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path, same: str) ->
     with path.open("r+") as stream:
         stream.write(other + BMM)
     gone, *records = tailer.poll()
-    assert gone == Gone(str(path)) and ops(records)[-1] == "bmm"
+    assert gone == Gone(str(path), anew=True) and ops(records)[-1] == "bmm"
     with path.open("a") as stream:
         stream.write(MM)
-    assert Gone(str(path)) not in tailer.poll(), "it has grown"
+    assert not any(isinstance(record, Gone) for record in tailer.poll()), "it has grown"
 
 
 def text_of(data: bytes, piece: int = 1 << 20) -> bytes:

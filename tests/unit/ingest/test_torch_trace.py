@@ -84,6 +84,26 @@ def test_the_time_of_precompiling_is_of_its_op(events: list[bytes], seconds: flo
     assert again.seconds.precompile is None, "it was of the first"
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "when", "seconds"),
+    [
+        (5e6, 7e6, 5.0, 2.0),
+        (7e6, 5e6, 7.0, None),  # the clock was set back
+        (1e30, 1e30, None, 0.0),
+        (-1e9, 5e6, None, 1005.0),
+        (float("nan"), 5e6, None, None),
+    ],
+)
+def test_times_that_cannot_be_are_unknown(
+    begin: float, end: float, when: float | None, seconds: float | None
+) -> None:
+    precompiling = precompiled("mm", "B", begin), precompiled("mm", "E", end)
+    (tuning,) = last(read(*precompiling, begun(ts=begin), tuned(ts=end)))
+    assert (tuning.when, tuning.seconds.benchmark, tuning.seconds.precompile) == (
+        when, seconds, seconds,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("head", "rank"), [(0, 0), (3, 3), (True, None), ("3", None), ([], None)])
 def test_the_rank_is_a_number(head: object, rank: int | None) -> None:
     (one,) = last(read(begun(head=head)))

@@ -296,6 +296,14 @@ def test_a_line_of_many_beginnings_takes_no_time_by_its_square() -> None:
         assert is_linear(work, 1250), text
 
 
+def test_lines_behind_a_counter_take_no_time_by_its_square() -> None:
+    def work(count: int) -> None:
+        pairs = (lines(TRIED[n % 2], ROWS[n % 2], prefix=f"[{n}] ") for n in range(count))
+        read("".join(pairs))
+
+    assert is_linear(work, 100)
+
+
 def test_results_of_pieces() -> None:
     log = lines(*TRIED, ENDED, HEADING, *ROWS).encode()
     whole = read(log)

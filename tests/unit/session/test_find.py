@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,8 @@ def test_an_id_means_its_latest_tuning_with_a_key_that_is_whole(text: str, key: 
         row("a", "3fa91c2", 1, KEYED),
         row("b", "3fa91c2", 2, KEYED),
         row("c", "3fa91c2", 3, CUT),
-        row("x", "3fa91c2", 4, Tuning("mm")),
+        row("r", "3fa91c2", 4, replace(KEYED, state="running")),
+        row("x", "3fa91c2", 5, Tuning("mm")),
         row("d", "7777777", 1, KEYED, "9999999"),
         row("e", "5555555", 2, Tuning("mm")),
         row("f", "5555555", 1, CUT),

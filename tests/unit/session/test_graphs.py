@@ -25,6 +25,7 @@ from rocm_tui.session.graphs import (
     total_ms,
     tuning_ms,
 )
+from tests.support.growth import TIMES, is_linear
 
 TUNING = Tuning(
     "mm", inputs_key="[0]", precision="highest",
@@ -280,6 +281,35 @@ def test_trials_of_a_graph_are_latest_first_and_the_latest_is_that_of_a_tuning()
     for source in ("/0", "/2", "/3"):
         graphs.forget(source)
     assert tried() is None
+
+
+def test_a_copy_of_a_log_calls_nothing_twice() -> None:
+    """A cache dir and its backup below one folder: the process called its graph once."""
+    log = graph("aaaaaa1", 4.0, use(), calls=2, source="/a.jsonl")
+    copy = graph("aaaaaa1", 2.0, use(), calls=1, source="/b/a.jsonl")
+    other = graph("aaaaaa1", 4.0, use(), calls=5, session="t", source="/c.jsonl")
+    for records in ((log, copy), (copy, log)):
+        graphs = collected(*records)
+        (share,) = graphs.shares([(TUNING, ("s",))])
+        assert share is not None and share.calls == 2
+        graphs.forget("/a.jsonl")
+        graphs.touched()
+        (share,) = graphs.shares([(TUNING, ("s",))])
+        assert share is not None and share.calls == 1
+        graphs.add(other)
+        assert sorted(len(program.graphs) for program in graphs.programs()) == [1, 1]
+
+
+def test_a_trial_is_indexed_alone_however_many_there_are() -> None:
+    arms = TrialArm(()), *(TrialArm((Swap("mm", f"[{n}]", "highest", "m"),)) for n in range(8))
+    trials = [TrialSeen(f"/{n}", Trial("aaaaaa1", float(n), arms)) for n in range(50 * TIMES)]
+
+    def work(count: int) -> None:
+        graphs = Graphs({})
+        for seen in trials[:count]:
+            graphs.add_trial(seen)
+
+    assert is_linear(work, 50)
 
 
 @pytest.mark.parametrize(

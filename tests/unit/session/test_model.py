@@ -178,7 +178,7 @@ def test_a_pinned_tuning_shows_its_measured_times() -> None:
         (ATEN_HASH, A, False),
         (CPP_HASH, B, False),
     ]
-    assert row.pin_state == "active"
+    assert row.pin is not None and row.pin.state == "active"
     assert not model.set_pins([pin_status({ATEN_HASH: A, CPP_HASH: B})])
     model.set_pins([])
     assert model.rows()[0].tuning.choices[-1].failed
@@ -203,7 +203,7 @@ def test_a_pin_is_shown_on_the_tuning_of_its_own_system() -> None:
     assert other.tuning.choices[-1].failed, "another system's choice failed there"
     second = replace(status, state="drifted", pin=replace(status.pin, system_hash="55"))
     model.set_pins([status, second])
-    assert {row.tuning.sources: row.pin_state for row in model.rows()} == {
+    assert {row.tuning.sources: row.pin and row.pin.state for row in model.rows()} == {
         here.sources: "active",
         there.sources: "drifted",
     }
@@ -392,3 +392,34 @@ def test_a_log_that_is_gone_takes_its_process_with_it() -> None:
     assert process.logs == ("/a.jsonl",)
     model.apply([Gone("/a.jsonl")])
     assert model.processes.all() == ()
+
+
+def test_a_session_that_comes_after_the_cache_names_the_device_of_its_rows() -> None:
+    """A screen has read the cache when the first program of that system starts."""
+    system = "a" * 64
+    model = Model()
+    fast = replace(
+        cache(A, B, f"/c/cache/{system}"), device="cuda", choices=(Choice("bmm", "b", 0.0),)
+    )
+    model.apply([Seen("/c/44#1", fast)])
+    (before,) = model.rows()
+    gpu = Session("s1", device="AMD Instinct MI300X", arch="gfx942", system_hash=system)
+    changes = model.apply([SessionSeen(gpu)])
+    (row,) = model.rows()
+    assert (before.device, row.device) == ("cuda", "gfx942") and row.key in changes.changed
+    assert not model.apply([SessionSeen(replace(gpu, id="s2"))]), "the same machine again"
+    model.apply([SessionSeen(replace(gpu, id="s2", arch="gfx950"))])
+    (row,) = model.rows()
+    assert row.device == "cuda", "one of two machines tuned it"
+
+
+def test_only_what_the_same_source_says_again_is_as_old_as_it_was() -> None:
+    """The log of another run, under the same name, has other tunings under the same numbers."""
+    model = Model()
+    for gone, now, expected in (
+        (Gone("/l"), 10.0, [(10.0, 1)]),
+        (Gone("/l"), 20.0, [(10.0, 1)]),
+        (Gone("/l", anew=True), 30.0, [(30.0, 2)]),
+    ):
+        model.apply([gone, Seen("/l#1", log(A, B, "/l"))], now=now)
+        assert [(row.when, row.seq) for row in model.rows()] == expected

@@ -111,6 +111,22 @@ def test_the_names_of_two_logs_have_the_same_times() -> None:
     assert times_agree(LOG, LOG) and not times_agree(LOG, replace(LOG, choices=swapped))
 
 
+def test_tables_of_two_runs_differ_in_their_durations() -> None:
+    """Few times, rounded to four places, are often the same; a trace has durations of its own."""
+    first = replace(LOG, seconds=Seconds(0.2563, 0.1121))
+    second = replace(LOG, sources=("/l/b.log",))
+    trace = replace(second, choices=(Choice("mm", ms=A),))
+    for other, fits in (
+        (replace(second, seconds=first.seconds), True),
+        (replace(second, seconds=Seconds(0.7712, 0.1121)), False),
+        (replace(second, seconds=Seconds(0.2563, 3.9034)), False),
+        (second, True),
+        (replace(trace, seconds=Seconds(0.25637, 0.11219)), True),
+        (replace(CACHE, seconds=Seconds(0.7)), True),
+    ):
+        assert compatible(first, other) is compatible(other, first) is fits
+
+
 def test_a_source_has_a_tuning_once_whatever_another_has() -> None:
     copy = replace(LOG, sources=("/l/copy.log",))
     assert joined(LOG, LOG, copy) == [["/l/a.log", "/l/copy.log"], ["/l/a.log"]]
