@@ -162,6 +162,11 @@ class TrialsJson(Document, tag="rocm-tui/trial/1"):
     trials: list[TrialJson]
 
 
+_GRAPHS = "option options rounds processes device sources python"
+_PROGRAMS = "step skip pairs"
+"""Parameters of a trial of a graph, and of a program."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
     """The options of `trial`."""
@@ -230,6 +235,11 @@ def trial_command(**given: Any) -> int:
     Example: rocm-tui trial --step loss -- python train.py
     """
     args = TrialOptions(**given)
+    if options := common.options_given(_PROGRAMS if args.program is None else _GRAPHS):
+        if args.program is None:
+            raise UsageError(f"{options[0]} needs a program: trial --step loss -- python train.py")
+        instead = "; use rocm-tui run --option" if options[0] == "--option" else ""
+        raise UsageError(f"{options[0]} is for a graph, and goes without CMD{instead}")
     if args.program is not None:
         return _try_program(args)
     if args.spread is not None:
@@ -243,7 +253,7 @@ def trial_command(**given: Any) -> int:
     budget = seconds_given(args.budget, "--budget")
     if args.processes < 1:
         raise UsageError("--processes is a number, 1 or more")
-    options = [graph_option(text) for text in args.option]
+    tried = [graph_option(text) for text in args.option]
     layout = common.layout_at(args.cache_dir)
     row: Row | None = None
     arms: Sequence[Arm] = (BASELINE,)
@@ -253,13 +263,13 @@ def trial_command(**given: Any) -> int:
         row = device_choices[0][0] if device_choices else row
         graph = graph_for(row, graph_rows(model, layout), args.graph)
         arms = arms_for(row, [graph], choices_to_try(row, [choice for _, choice in device_choices]))
-    elif options or args.options:
+    elif tried or args.options:
         graph = pick_graph(known_graphs(layout, args.sources), args.graph)
     else:
         raise UsageError("give a tuning's ID, --options, or a program: trial -- python train.py")
     if args.options:
-        options += options_to_try(text_of(layout, graph.id), graph.graph.device)
-    arms = (*arms, *((option,) for option in dict.fromkeys(options)))
+        tried += options_to_try(text_of(layout, graph.id), graph.graph.device)
+    arms = (*arms, *((option,) for option in dict.fromkeys(tried)))
     work = Work(layout, args.python, args.device, warm=False)
     trying = GraphTrial(
         work,
@@ -277,28 +287,38 @@ def trial_command(**given: Any) -> int:
         seconds = trying.budget * args.processes
         step = f"time {graph_title(graph.graph)} for at most {seconds:g} s with {names}"
         return common.print_plan([" ".join([f"{step};" if notes else step, *notes])], args.json)
-    trials = _try(args, work, trying, graph)
-    result = combined(trials) if len(trials) > 1 else trials[0]
-    if args.json:
-        each = [TrialJson.of(trial) for trial in trials]
-        id = graph.id if row is None else row.id
-        say.out_json(TrialsJson(id=id, trial=TrialJson.of(result), trials=each))
-    else:
+    trials: list[Trial] = []
+    try:
+        _try(args, work, trying, graph, trials)
+    finally:  # also what was done before a process died
+        if trials and args.json:
+            say.out_json(_trials_json(graph.id if row is None else row.id, trials))
+    result = _combined(trials)
+    if not args.json:
         _print_trial(row, result)
     rivals = result.arms[1:]
     return ExitCode.of(all(arm.verdict != "unclear" and not arm.failed for arm in rivals))
 
 
-def _try(args: TrialOptions, work: Work, trying: GraphTrial, graph: GraphRow) -> list[Trial]:
-    """Run the trials, each in its own process; print each of several as it ends."""
-    trials: list[Trial] = []
+def _combined(trials: Sequence[Trial]) -> Trial:
+    return combined(trials) if len(trials) > 1 else trials[0]
+
+
+def _trials_json(id: str, trials: Sequence[Trial]) -> TrialsJson:
+    each = [TrialJson.of(trial) for trial in trials]
+    return TrialsJson(id=id, trial=TrialJson.of(_combined(trials)), trials=each)
+
+
+def _try(
+    args: TrialOptions, work: Work, trying: GraphTrial, graph: GraphRow, trials: list[Trial]
+) -> None:
+    """Add the trials, each in its own process; print each of several as it ends."""
     for number in range(1, args.processes + 1):
         count = f" ({number} of {args.processes})" if args.processes > 1 else ""
         with work.line.during(graph_title(graph.graph) + count):
             trials.append(trying.once())
         if args.processes > 1 and not args.json:
             say.out(f"{number} of {args.processes}: {short(trials[-1])}", flush=True)
-    return trials
 
 
 def _try_program(args: TrialOptions) -> int:
@@ -449,8 +469,10 @@ def improve_command(
     try:
         with ended_by_signals(), work.line.during("", ""):
             search = improving.go()
-    except (KeyboardInterrupt, SystemExit):
-        if improving.search is not None and not json:
+    except BaseException as error:  # also of a full disk: what was done is printed
+        if improving.search is not None and json:
+            say.out_json(SearchJson.of(improving.search))
+        elif improving.search is not None and isinstance(error, (KeyboardInterrupt, SystemExit)):
             _print_cut(improving.search)
         raise
     if json:
