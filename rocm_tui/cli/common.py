@@ -65,8 +65,18 @@ def layout_at(root: Path | None) -> Layout:
     return Layout(root.absolute() if root else cache_dir())
 
 
+def report_settings() -> None:
+    """Print the mistakes in the settings file."""
+    from rocm_tui.config.places import config_given
+
+    if config_given():
+        from rocm_tui.config.settings import settings_now
+
+        say.err(*map(str, settings_now().mistakes))
+
+
 def starts_read_only() -> bool:
-    """Return whether the settings file says that the screen starts read-only."""
+    """Return whether the settings file says that the screen starts read-only, or is unreadable."""
     from rocm_tui.config.places import config_given  # for the screen and the server alone
 
     if not config_given():

@@ -235,6 +235,7 @@ def trial_command(**given: Any) -> int:
     Example: rocm-tui trial --step loss -- python train.py
     """
     args = TrialOptions(**given)
+    common.report_settings()
     if options := common.options_given(_PROGRAMS if args.program is None else _GRAPHS):
         if args.program is None:
             raise UsageError(f"{options[0]} needs a program: trial --step loss -- python train.py")
@@ -446,6 +447,7 @@ def improve_command(
 
     Example: rocm-tui improve --budget 300
     """
+    common.report_settings()
     limit = seconds_given(budget, "--budget")
     margin = None if within is None else check_percent(within, "--within")
     layout = common.layout_at(cache_dir)
@@ -616,6 +618,7 @@ def prove_command(
 
     Example: rocm-tui prove
     """
+    common.report_settings()
     limit = seconds_given(budget, "--budget")
     if pairs < 3:
         raise UsageError("--pairs is a number, 3 or more: fewer say nothing about the spread")

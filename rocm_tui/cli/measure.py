@@ -184,6 +184,7 @@ def measure_command(
     Example: rocm-tui measure 3fa91c2
     """
     common.require_at_most_one(cold=cold, hot=hot)
+    common.report_settings()
     seconds_given(budget, "--budget")
     margin = check_percent(within, "--within")
     if repeat < 1:
