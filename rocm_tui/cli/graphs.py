@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from backend.errors import StoreError
 from backend.measure.trial import LEAST_PROCESSES
 from backend.model.graph import Arm, Trial, swaps_of
 from rocm_tui import say
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.improve import (
     GraphSearch,
     PinProposal,
@@ -252,8 +252,8 @@ def trial_command(**given: Any) -> int:
             "--table needs a program: trial --table FILE --step loss -- python serve.py"
         )
     budget = seconds_given(args.budget, "--budget")
-    if args.processes < 1:
-        raise UsageError("--processes is a number, 1 or more")
+    if args.processes < 1 or 1 < args.processes < LEAST_PROCESSES:
+        raise UsageError(f"--processes is 1, or {LEAST_PROCESSES} or more: 2 have no spread")
     tried = [graph_option(text) for text in args.option]
     layout = common.layout_at(args.cache_dir)
     row: Row | None = None
@@ -456,6 +456,7 @@ def improve_command(
     rows = rows_of(picked)
     consent(layout, picked.graph, yes)
     work = Work(layout, python, device)
+    commands = ShellCommands(layout, python=python)
     teller = _Teller(work)
     improving = GraphSearch(
         work,
@@ -475,14 +476,14 @@ def improve_command(
         if improving.search is not None and json:
             say.out_json(SearchJson.of(improving.search))
         elif improving.search is not None and isinstance(error, (KeyboardInterrupt, SystemExit)):
-            _print_cut(improving.search)
+            _print_cut(improving.search, commands)
         raise
     if json:
         say.out_json(SearchJson.of(search))
     else:
         trials = [attempt.trial for attempt in search.tries if attempt.trial is not None]
         spread = read_spread(layout, search.graph, trials[-1]) if trials else ()
-        _print_search(search, rows, improving.budget, spread)
+        _print_search(search, rows, improving.budget, commands, spread)
     try:
         _offer(layout, model, rows, search, yes=yes, json=json)
     except (RocmTuiError, StoreError) as error:
@@ -517,7 +518,11 @@ def pin_lines(found: Sequence[PinProposal]) -> list[PinLine]:
 
 
 def _print_search(
-    search: Search, rows: Rows, budget: float, spread: tuple[float, ...] = ()
+    search: Search,
+    rows: Rows,
+    budget: float,
+    commands: ShellCommands,
+    spread: tuple[float, ...] = (),
 ) -> None:
     gain, proposed = result_of(search), proposals(search)
     if gain is not None:
@@ -536,13 +541,13 @@ def _print_search(
     if gain is not None:
         say.out(SURE)
     if not finished(search):
-        say.out(f"More may be found: rocm-tui improve {search.graph}")
+        say.out(f"More may be found: {commands.improve(search.graph)}")
 
 
-def _print_cut(search: Search) -> None:
+def _print_cut(search: Search, commands: ShellCommands) -> None:
     for sentence in summary(search):
         say.err(f"{sentence[0].upper()}{sentence[1:]}.")
-    say.err(f"To go on: rocm-tui improve {search.graph}")
+    say.err(f"To go on: {commands.improve(search.graph)}")
 
 
 def pinned_sentences(search: Search, rows: Rows) -> list[str]:
@@ -570,6 +575,7 @@ def _offer(
     wanted = [proposal for proposal in proposals(search) if not _is_pinned(proposal, rows)]
     if gain is None or not wanted:
         return
+    commands = ShellCommands(layout)
     these = "this" if len(wanted) == 1 else f"these {len(wanted)}"
     asks = sys.stdin.isatty() and not json
     planned = plan_proposals(wanted, rows, model.sessions, layout) if asks or yes else []
@@ -578,12 +584,13 @@ def _offer(
         for pinned in pin_proposals(planned, layout, note):
             detail = f": {pinned.detail}" if pinned.detail else ""
             say.err(f"pinned {plain(pinned.choice.label)}, {pinned.state}{detail}")
-        say.err(f"To prove it in stock processes: rocm-tui prove {search.graph}")
+        say.err(f"To prove it in stock processes: {commands.prove(search.graph)}")
     elif not json:
         say.out("To pin them:")
-        note = shlex.quote(note_of(search, gain))
+        note = note_of(search, gain)
         for proposal in wanted:
-            say.out(f"  rocm-tui pin {proposal.subject.id} {proposal.candidate.hash} --note {note}")
+            words = ("pin", proposal.subject.id, proposal.candidate.hash, "--note", note)
+            say.out(f"  {commands.line(*words)}")
 
 
 def _is_pinned(proposal: PinProposal, rows: Rows) -> bool:
@@ -620,8 +627,10 @@ def prove_command(
     """
     common.report_settings()
     limit = seconds_given(budget, "--budget")
-    if pairs < 3:
-        raise UsageError("--pairs is a number, 3 or more: fewer say nothing about the spread")
+    if pairs < LEAST_PROCESSES:
+        raise UsageError(
+            f"--pairs is a number, {LEAST_PROCESSES} or more: fewer say nothing about the spread"
+        )
     layout = common.layout_at(cache_dir)
     rows = graph_rows(load_model(layout, also=sources), layout)
     picked = pick_graph(rows, graph)

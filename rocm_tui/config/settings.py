@@ -224,8 +224,8 @@ def _read_once(path: Path, named: bool) -> Settings:
 
 
 def read_settings(path: Path, named: bool = False) -> Settings:
-    """Never raises: a file that cannot be used is a mistake, and the defaults hold, read-only. There
-    need be none, but where a person `named` it."""
+    """Never raises: a file that cannot be used is a mistake, and the defaults hold, read-only.
+    There need be none, but where a person `named` it."""
     try:
         data = safe.read_bytes(path, _MOST)
     except CacheUnreadable as error:

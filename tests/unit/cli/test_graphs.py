@@ -95,6 +95,7 @@ def test_what_the_search_takes(cache: Path) -> None:
         ("--device 0 -- true", "--device is for a graph"),
         ("--from x.log -- true", "--from is for a graph"),
         ("--python py -- true", "--python is for a graph"),
+        ("aaa --processes 2", "--processes is 1, or 3 or more"),
         ("aaa --step loss", "--step needs a program"),
         ("aaa --skip 2", "--skip needs a program"),
         ("aaa --pairs 3", "--pairs needs a program"),
