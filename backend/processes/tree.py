@@ -228,14 +228,14 @@ def bound_processes(margin: int = 1 << 13) -> None:
 
 def identity(pid: int) -> str:
     """Return the identity of a running process in our pid namespace; empty if unreadable."""
-    machine, process = _machine(), read(pid)
-    return f"{machine} {pid} {process.started}" if machine and process is not None else ""
+    here, process = machine(), read(pid)
+    return f"{here} {pid} {process.started}" if here and process is not None else ""
 
 
 def lives(identity: str) -> bool | None:
     """Return whether that process runs; None if that cannot be seen from here."""
-    machine, pid, started = identity.rsplit(" ", 2) if identity.count(" ") > 2 else ("", "", "")
-    if not machine or machine != _machine() or not pid.isdecimal():
+    where, pid, started = identity.rsplit(" ", 2) if identity.count(" ") > 2 else ("", "", "")
+    if not where or where != machine() or not pid.isdecimal():
         return None
     process = read(int(pid))
     if process is not None:
@@ -244,7 +244,7 @@ def lives(identity: str) -> bool | None:
 
 
 @functools.cache
-def _machine() -> str:
+def machine() -> str:
     """Return the machine's boot and our pid namespace; empty without /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -25,6 +25,7 @@ from backend.model.tuning import Tuning
 from backend.pins.file import PinGroup, new_group
 from backend.pins.plan import PinPlan
 from backend.sharing.share import Machine, PinExport, SharedPin, read_share
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.pin import (
     Pinnable,
@@ -550,7 +551,9 @@ def _take_back(group: PinGroup, count: int, layout: Layout) -> str:
             return f"{stay}, since others changed pins meanwhile; `rocm-tui pin` lists them"
         step_back(layout, last)
     except StoreError as error:
-        return f"{stay} ({error}); `rocm-tui pin --undo` undoes {noun(count, 'it', 'them')}"
+        return (
+            f"{stay} ({error}); `{ShellCommands(layout).undo()}` undoes {noun(count, 'it', 'them')}"
+        )
     return ""
 
 

@@ -267,6 +267,10 @@ def _compilers() -> Iterator[DoctorCheck]:
         advice = f"`{path} --version` did not end within {_COMPILER_PATIENCE:.0f} s"
         yield DoctorCheck("C++ compiler", "note", f"{compiler} does not answer", advice)
         return
+    except OSError as error:
+        advice = f"`{path}` cannot be run: {error.strerror}; set CXX to a compiler"
+        yield DoctorCheck("C++ compiler", "note", f"{compiler} is no program", advice)
+        return
     first = (version.stdout or version.stderr).partition("\n")[0]
     yield DoctorCheck("C++ compiler", "ok", first or path)
 

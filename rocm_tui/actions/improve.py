@@ -83,6 +83,7 @@ from rocm_tui.session.graph_rows import GraphRow, GraphTuning, find_graph
 from rocm_tui.session.model import Row
 
 Rows = Mapping[TuningKey, Row]
+NOT_READ = "its tuning is in no cache that was read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,17 +227,20 @@ class GraphSearch:
     def _measured(self, search: Search, step: MeasureStep) -> Search:
         """The subject with its candidates, once its choices were measured alone."""
         subject = search.subjects[step.subject]
-        tuning = self._rows[subject.key].tuning
-        choices = to_measure(tuning, search.within, subject.taken)
-        try:
-            result = Measuring(self._run, tuning, choices, budget=step.seconds).once()
-        except (JobError, NotMeasured, NotMeasurable, NoSuchChoice):
-            ready = with_single_times(subject, tuning, search.within)
-        else:
-            ready = with_candidates(subject, tuning, result, search.within)
         subjects = list(search.subjects)
-        subjects[step.subject] = ready
+        subjects[step.subject] = self._ready(search, subject, step.seconds)
         return replace(search, subjects=tuple(subjects))
+
+    def _ready(self, search: Search, subject: Subject, seconds: float) -> Subject:
+        row = self._rows.get(subject.key)
+        if row is None:  # a search goes on without the --from in which it began
+            return replace(subject, unfit=NOT_READ)
+        choices = to_measure(row.tuning, search.within, subject.taken)
+        try:
+            result = Measuring(self._run, row.tuning, choices, budget=seconds).once()
+        except (JobError, NotMeasured, NotMeasurable, NoSuchChoice):
+            return with_single_times(subject, row.tuning, search.within)
+        return with_candidates(subject, row.tuning, result, search.within)
 
     def _tried(self, search: Search, step: TrialStep) -> Search:
         """The search with one more try, or one of each process, which may have failed."""
@@ -344,7 +348,7 @@ def _subject(
     use, row = held.use, held.row
     subject = Subject(use.op, use.inputs, use.precision, use.key.id, use.count)
     if row is None:
-        return replace(subject, unfit="its tuning is in no cache that was read")
+        return replace(subject, unfit=NOT_READ)
     tuning = row.tuning
     current = _current(tuning, cached)
     if current is None or current.hash is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import socket
 import time
@@ -28,6 +29,7 @@ from backend.errors import CacheUnreadable, StoreError
 from backend.measure.trial import ERROR, across_processes
 from backend.model.choice import Choice
 from backend.model.graph import Arm, CompileOption, Swap, Trial, TrialArm
+from backend.processes.tree import machine
 from backend.wire.captured import HeadInvalid, head_of
 from backend.wire.jobs import TrialJob, TrialResult
 from rocm_tui.config.settings import config
@@ -177,16 +179,20 @@ def private_folder(layout: Layout) -> Iterator[Layout]:
 
 
 def private_name() -> str:
-    """Return how the names of this machine's private folders begin; a process id follows."""
+    """Return how the names of our private folders begin; a process id and 8 hex digits follow.
+
+    Hosts and containers that share a cache directory do not see each other's processes.
+    """
     host = "".join(c if c.isalnum() or c in ".-" else "_" for c in socket.gethostname())[:64]
-    return f"trial-{host}-"
+    return f"trial-{host}-{hashlib.sha256(machine().encode()).hexdigest()[:8]}-"
 
 
 def _remove_left(layout: Layout, begin: str) -> None:
     """Remove the folders of processes that were killed."""
-    for path in layout.graphs.glob(f"{begin}*"):
-        pid = path.name.removeprefix(begin).partition("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+    ours = re.compile(rf"{re.escape(begin)}(\d+)-[0-9a-f]{{8}}")
+    for path in layout.graphs.glob("trial-*"):
+        match = ours.fullmatch(path.name)
+        if match and not psutil.pid_exists(int(match[1])):
             discard(layout, Layout(path))
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from backend.disk.layout import Layout, cache_dir
@@ -64,8 +65,18 @@ def layout_at(root: Path | None) -> Layout:
     return Layout(root.absolute() if root else cache_dir())
 
 
+def report_settings() -> None:
+    """Print the mistakes in the settings file."""
+    from rocm_tui.config.places import config_given
+
+    if config_given():
+        from rocm_tui.config.settings import settings_now
+
+        say.err(*map(str, settings_now().mistakes))
+
+
 def starts_read_only() -> bool:
-    """Return whether the settings file says that the screen starts read-only."""
+    """Return whether the settings file says that the screen starts read-only, or is unreadable."""
     from rocm_tui.config.places import config_given  # for the screen and the server alone
 
     if not config_given():
@@ -78,6 +89,17 @@ def starts_read_only() -> bool:
 def option_of(parameter: str) -> str:
     """`--dry-run` of `dry_run`."""
     return f"--{parameter.replace('_', '-')}"
+
+
+def options_given(names: str) -> list[str]:
+    """Return the options among these parameters that are on the command line of this command."""
+    context = click.get_current_context()
+    return [
+        max(param.opts, key=len)
+        for param in context.command.params
+        if param.name in names.split()
+        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    ]
 
 
 def require_at_most_one(**given: object) -> None:

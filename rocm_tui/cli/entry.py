@@ -186,6 +186,8 @@ def _prepare_streams() -> None:
 
     Python sets a stream that our parent closed to None, and its locale may lack our letters.
     """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, "w")  # noqa: PTH123, SIM115 - `ls -` must not read an end
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from backend.errors import StoreError
 from backend.measure.trial import LEAST_PROCESSES
 from backend.model.graph import Arm, Trial, swaps_of
 from rocm_tui import say
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.improve import (
     GraphSearch,
     PinProposal,
@@ -162,6 +162,11 @@ class TrialsJson(Document, tag="rocm-tui/trial/1"):
     trials: list[TrialJson]
 
 
+_GRAPHS = "option options rounds processes device sources python"
+_PROGRAMS = "step skip pairs"
+"""Parameters of a trial of a graph, and of a program."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
     """The options of `trial`."""
@@ -230,6 +235,12 @@ def trial_command(**given: Any) -> int:
     Example: rocm-tui trial --step loss -- python train.py
     """
     args = TrialOptions(**given)
+    common.report_settings()
+    if options := common.options_given(_PROGRAMS if args.program is None else _GRAPHS):
+        if args.program is None:
+            raise UsageError(f"{options[0]} needs a program: trial --step loss -- python train.py")
+        instead = "; use rocm-tui run --option" if options[0] == "--option" else ""
+        raise UsageError(f"{options[0]} is for a graph, and goes without CMD{instead}")
     if args.program is not None:
         return _try_program(args)
     if args.spread is not None:
@@ -241,9 +252,9 @@ def trial_command(**given: Any) -> int:
             "--table needs a program: trial --table FILE --step loss -- python serve.py"
         )
     budget = seconds_given(args.budget, "--budget")
-    if args.processes < 1:
-        raise UsageError("--processes is a number, 1 or more")
-    options = [graph_option(text) for text in args.option]
+    if args.processes < 1 or 1 < args.processes < LEAST_PROCESSES:
+        raise UsageError(f"--processes is 1, or {LEAST_PROCESSES} or more: 2 have no spread")
+    tried = [graph_option(text) for text in args.option]
     layout = common.layout_at(args.cache_dir)
     row: Row | None = None
     arms: Sequence[Arm] = (BASELINE,)
@@ -253,13 +264,13 @@ def trial_command(**given: Any) -> int:
         row = device_choices[0][0] if device_choices else row
         graph = graph_for(row, graph_rows(model, layout), args.graph)
         arms = arms_for(row, [graph], choices_to_try(row, [choice for _, choice in device_choices]))
-    elif options or args.options:
+    elif tried or args.options:
         graph = pick_graph(known_graphs(layout, args.sources), args.graph)
     else:
         raise UsageError("give a tuning's ID, --options, or a program: trial -- python train.py")
     if args.options:
-        options += options_to_try(text_of(layout, graph.id), graph.graph.device)
-    arms = (*arms, *((option,) for option in dict.fromkeys(options)))
+        tried += options_to_try(text_of(layout, graph.id), graph.graph.device)
+    arms = (*arms, *((option,) for option in dict.fromkeys(tried)))
     work = Work(layout, args.python, args.device, warm=False)
     trying = GraphTrial(
         work,
@@ -277,28 +288,38 @@ def trial_command(**given: Any) -> int:
         seconds = trying.budget * args.processes
         step = f"time {graph_title(graph.graph)} for at most {seconds:g} s with {names}"
         return common.print_plan([" ".join([f"{step};" if notes else step, *notes])], args.json)
-    trials = _try(args, work, trying, graph)
-    result = combined(trials) if len(trials) > 1 else trials[0]
-    if args.json:
-        each = [TrialJson.of(trial) for trial in trials]
-        id = graph.id if row is None else row.id
-        say.out_json(TrialsJson(id=id, trial=TrialJson.of(result), trials=each))
-    else:
+    trials: list[Trial] = []
+    try:
+        _try(args, work, trying, graph, trials)
+    finally:  # also what was done before a process died
+        if trials and args.json:
+            say.out_json(_trials_json(graph.id if row is None else row.id, trials))
+    result = _combined(trials)
+    if not args.json:
         _print_trial(row, result)
     rivals = result.arms[1:]
     return ExitCode.of(all(arm.verdict != "unclear" and not arm.failed for arm in rivals))
 
 
-def _try(args: TrialOptions, work: Work, trying: GraphTrial, graph: GraphRow) -> list[Trial]:
-    """Run the trials, each in its own process; print each of several as it ends."""
-    trials: list[Trial] = []
+def _combined(trials: Sequence[Trial]) -> Trial:
+    return combined(trials) if len(trials) > 1 else trials[0]
+
+
+def _trials_json(id: str, trials: Sequence[Trial]) -> TrialsJson:
+    each = [TrialJson.of(trial) for trial in trials]
+    return TrialsJson(id=id, trial=TrialJson.of(_combined(trials)), trials=each)
+
+
+def _try(
+    args: TrialOptions, work: Work, trying: GraphTrial, graph: GraphRow, trials: list[Trial]
+) -> None:
+    """Add the trials, each in its own process; print each of several as it ends."""
     for number in range(1, args.processes + 1):
         count = f" ({number} of {args.processes})" if args.processes > 1 else ""
         with work.line.during(graph_title(graph.graph) + count):
             trials.append(trying.once())
         if args.processes > 1 and not args.json:
             say.out(f"{number} of {args.processes}: {short(trials[-1])}", flush=True)
-    return trials
 
 
 def _try_program(args: TrialOptions) -> int:
@@ -426,6 +447,7 @@ def improve_command(
 
     Example: rocm-tui improve --budget 300
     """
+    common.report_settings()
     limit = seconds_given(budget, "--budget")
     margin = None if within is None else check_percent(within, "--within")
     layout = common.layout_at(cache_dir)
@@ -434,6 +456,7 @@ def improve_command(
     rows = rows_of(picked)
     consent(layout, picked.graph, yes)
     work = Work(layout, python, device)
+    commands = ShellCommands(layout, python=python)
     teller = _Teller(work)
     improving = GraphSearch(
         work,
@@ -449,16 +472,18 @@ def improve_command(
     try:
         with ended_by_signals(), work.line.during("", ""):
             search = improving.go()
-    except (KeyboardInterrupt, SystemExit):
-        if improving.search is not None and not json:
-            _print_cut(improving.search)
+    except BaseException as error:  # also of a full disk: what was done is printed
+        if improving.search is not None and json:
+            say.out_json(SearchJson.of(improving.search))
+        elif improving.search is not None and isinstance(error, (KeyboardInterrupt, SystemExit)):
+            _print_cut(improving.search, commands)
         raise
     if json:
         say.out_json(SearchJson.of(search))
     else:
         trials = [attempt.trial for attempt in search.tries if attempt.trial is not None]
         spread = read_spread(layout, search.graph, trials[-1]) if trials else ()
-        _print_search(search, rows, improving.budget, spread)
+        _print_search(search, rows, improving.budget, commands, spread)
     try:
         _offer(layout, model, rows, search, yes=yes, json=json)
     except (RocmTuiError, StoreError) as error:
@@ -493,7 +518,11 @@ def pin_lines(found: Sequence[PinProposal]) -> list[PinLine]:
 
 
 def _print_search(
-    search: Search, rows: Rows, budget: float, spread: tuple[float, ...] = ()
+    search: Search,
+    rows: Rows,
+    budget: float,
+    commands: ShellCommands,
+    spread: tuple[float, ...] = (),
 ) -> None:
     gain, proposed = result_of(search), proposals(search)
     if gain is not None:
@@ -512,13 +541,13 @@ def _print_search(
     if gain is not None:
         say.out(SURE)
     if not finished(search):
-        say.out(f"More may be found: rocm-tui improve {search.graph}")
+        say.out(f"More may be found: {commands.improve(search.graph)}")
 
 
-def _print_cut(search: Search) -> None:
+def _print_cut(search: Search, commands: ShellCommands) -> None:
     for sentence in summary(search):
         say.err(f"{sentence[0].upper()}{sentence[1:]}.")
-    say.err(f"To go on: rocm-tui improve {search.graph}")
+    say.err(f"To go on: {commands.improve(search.graph)}")
 
 
 def pinned_sentences(search: Search, rows: Rows) -> list[str]:
@@ -546,6 +575,7 @@ def _offer(
     wanted = [proposal for proposal in proposals(search) if not _is_pinned(proposal, rows)]
     if gain is None or not wanted:
         return
+    commands = ShellCommands(layout)
     these = "this" if len(wanted) == 1 else f"these {len(wanted)}"
     asks = sys.stdin.isatty() and not json
     planned = plan_proposals(wanted, rows, model.sessions, layout) if asks or yes else []
@@ -554,12 +584,13 @@ def _offer(
         for pinned in pin_proposals(planned, layout, note):
             detail = f": {pinned.detail}" if pinned.detail else ""
             say.err(f"pinned {plain(pinned.choice.label)}, {pinned.state}{detail}")
-        say.err(f"To prove it in stock processes: rocm-tui prove {search.graph}")
+        say.err(f"To prove it in stock processes: {commands.prove(search.graph)}")
     elif not json:
         say.out("To pin them:")
-        note = shlex.quote(note_of(search, gain))
+        note = note_of(search, gain)
         for proposal in wanted:
-            say.out(f"  rocm-tui pin {proposal.subject.id} {proposal.candidate.hash} --note {note}")
+            words = ("pin", proposal.subject.id, proposal.candidate.hash, "--note", note)
+            say.out(f"  {commands.line(*words)}")
 
 
 def _is_pinned(proposal: PinProposal, rows: Rows) -> bool:
@@ -594,9 +625,12 @@ def prove_command(
 
     Example: rocm-tui prove
     """
+    common.report_settings()
     limit = seconds_given(budget, "--budget")
-    if pairs < 3:
-        raise UsageError("--pairs is a number, 3 or more: fewer say nothing about the spread")
+    if pairs < LEAST_PROCESSES:
+        raise UsageError(
+            f"--pairs is a number, {LEAST_PROCESSES} or more: fewer say nothing about the spread"
+        )
     layout = common.layout_at(cache_dir)
     rows = graph_rows(load_model(layout, also=sources), layout)
     picked = pick_graph(rows, graph)

@@ -17,7 +17,6 @@ from rocm_tui.cli.common import (
     matching_rows,
     parse_filter,
 )
-from rocm_tui.config.settings import settings_now
 from rocm_tui.ingest.follow.tree import path_kinds
 from rocm_tui.json_output import Document
 from rocm_tui.render.problems import trouble_lines, why_nothing
@@ -64,8 +63,7 @@ def ls_command(
     Example: rocm-tui ls train.log --filter 'op:mm !pinned'
     """
     query = parse_filter(filter)
-    for mistake in settings_now().mistakes:
-        say.err(str(mistake))
+    common.report_settings()
     layout = common.layout_at(cache_dir)
     model, listed, read_paths = load_named(layout, paths)
     rows = [row for row in listed if not tied or stats.standing(row.tuning) == "tied"]

@@ -98,6 +98,7 @@ def mcp_command(
         raise McpMissing(f"mcp needs a package that is not installed: {INSTALL}")
     from rocm_tui.mcp.server import Rights, serve  # needs the extra
 
+    common.report_settings()
     read_only = common.starts_read_only() if read_only is None else read_only
     context = click.Context(rocm_tui)
     tools = {}

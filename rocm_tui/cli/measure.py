@@ -51,7 +51,7 @@ from rocm_tui.session.model import Row
 
 NONE = "No tuning is suspect: none has a time that was taken once and cannot be."
 
-Measure = Callable[[Row, Sequence[Choice]], Sequence[Measurement]]
+Measure = Callable[[Row, Sequence[Choice]], Measurement]
 """Measures choices of a tuning; the last measurement counts."""
 
 
@@ -81,28 +81,34 @@ def _measure_suspects(suspects: Suspects, measure: Measure, json: bool) -> ExitC
     """Measure one suspect after another; one that fails is reported, and the others go on."""
     results: list[MeasuredSuspectJson] = []
     clear = not suspects.others
-    for suspect in suspects.suspects:
-        row = suspect.row
-        measurement, reason = None, None
-        try:
-            measurement = measure(row, suspect.choices)[-1]
-        except (JobError, NotMeasured) as error:
-            reason = plain(str(error))
-        clear = clear and measurement is not None and _is_clear(measurement)
-        results.append(
-            MeasuredSuspectJson(
-                id=row.id,
-                suspect=row.suspect,
-                measurement=MeasurementJson.of(measurement),
-                reason=reason,
+    try:
+        for suspect in suspects.suspects:
+            row = suspect.row
+            measurement, reason = None, None
+            try:
+                measurement = measure(row, suspect.choices)
+            except (JobError, NotMeasured) as error:
+                reason = plain(str(error))
+            clear = clear and measurement is not None and _is_clear(measurement)
+            results.append(
+                MeasuredSuspectJson(
+                    id=row.id,
+                    suspect=row.suspect,
+                    measurement=MeasurementJson.of(measurement),
+                    reason=reason,
+                )
             )
-        )
-        if not json:
-            said = f"failed: {reason}" if measurement is None else standing(row.tuning, measurement)
-            say.out(plain(f"{row.id} {problem_title(row.tuning)}: {said}"), flush=True)
-    if json:
-        say.out_json(MeasuredSuspectsJson(suspects=results, not_measurable=suspects.others))
-    elif not suspects.suspects and not suspects.others:
+            if not json:
+                said = (
+                    f"failed: {reason}"
+                    if measurement is None
+                    else standing(row.tuning, measurement)
+                )
+                say.out(plain(f"{row.id} {problem_title(row.tuning)}: {said}"), flush=True)
+    finally:  # also what was done before Ctrl-C
+        if json:
+            say.out_json(MeasuredSuspectsJson(suspects=results, not_measurable=suspects.others))
+    if not json and not suspects.suspects and not suspects.others:
         say.out(NONE)
     if suspects.missing:
         say.err(suspects.missing)
@@ -178,6 +184,7 @@ def measure_command(
     Example: rocm-tui measure 3fa91c2
     """
     common.require_at_most_one(cold=cold, hot=hot)
+    common.report_settings()
     seconds_given(budget, "--budget")
     margin = check_percent(within, "--within")
     if repeat < 1:
@@ -198,17 +205,18 @@ def measure_command(
         names = ", ".join(choice.label for choice in choices)
         return f"measure {row.id} {problem_title(row.tuning)} for at most {seconds:g} s: {names}"
 
-    def measure(row: Row, choices: Sequence[Choice]) -> list[Measurement]:
-        """Return all measurements; of several, each is printed as it comes."""
+    measurements: list[Measurement] = []
+
+    def measure(row: Row, choices: Sequence[Choice]) -> Measurement:
+        """Keep all measurements, and return the last; of several, each is printed as it comes."""
         work, job = measuring(row, choices)
-        measurements: list[Measurement] = []
         for number in range(1, repeat + 1):
             count = f" ({number} of {repeat})" if repeat > 1 else ""
             with work.line.during(problem_title(row.tuning) + count):
                 measurements.append(job.once())
             if repeat > 1 and not json:
                 say.out(repeat_line(row.tuning, measurements[-1], number, repeat), flush=True)
-        return measurements
+        return measurements[-1]
 
     if suspects:
         if id is not None:
@@ -217,6 +225,8 @@ def measure_command(
         model = load_model(layout, also=sources)
         rows = matching_rows(model.rows(), query, model.sessions)
         doubtful = find_suspects(rows)
+        for suspect in doubtful.suspects:
+            _check_device(suspect.row, device)
         if dry_run:
             return common.print_plan(
                 [step(each.row, each.choices) for each in doubtful.suspects], json
@@ -239,13 +249,14 @@ def measure_command(
         return common.print_plan([step(row, wanted)], json)
     if not _goes_on([row.tuning], yes):
         return ExitCode.of(False)
-    measurements = measure(row, wanted)
-    last = measurements[-1]
+    try:
+        last = measure(row, wanted)
+    finally:  # also what was measured before a process died
+        if json and measurements:
+            values = [MeasurementJson.of(measurement) for measurement in measurements]
+            say.out_json(MeasurementsJson(id=row.id, measurement=values[-1], measurements=values))
     row = replace(row, tuning=replace(row.tuning, measured=last))
-    if json:
-        values = [MeasurementJson.of(measurement) for measurement in measurements]
-        say.out_json(MeasurementsJson(id=row.id, measurement=values[-1], measurements=values))
-    else:
+    if not json:
         _print(row, measurements)
     return ExitCode.of(_is_clear(last))
 

@@ -136,6 +136,7 @@ def _seconds_to_agree(wanted: bool | None, seconds: float | None) -> float | Non
     if seconds is not None and not 0 < seconds <= job.MOST_SECONDS:
         raise UsageError(f"--agree-timeout: more than 0 and at most {job.MOST_SECONDS:g} seconds")
     if wanted is None or (wanted and seconds is None):
+        common.report_settings()
         settings = config().run
         wanted = settings.agree or None if wanted is None else wanted
         seconds = settings.agree_timeout if seconds is None else seconds

@@ -28,6 +28,7 @@ from rocm_tui.actions.agree import (
     plan_pins,
     with_measured,
 )
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.pin import Pinned
 from rocm_tui.actions.share import (
     ImportPlan,
@@ -608,7 +609,7 @@ def _next(args: AgreeOptions, layout: Layout, count: int) -> list[str]:
             f"  rocm-tui import {file} --yes"
         ]
     if count:
-        lines.append(f"`rocm-tui pin --undo` undoes {noun(count, 'it', 'them all')}.")
+        lines.append(f"`{ShellCommands(layout).undo()}` undoes {noun(count, 'it', 'them all')}.")
     lines.append("Run the ranks again, then `rocm-tui agree`: what runs now keeps its choices.")
     return lines
 

@@ -168,8 +168,8 @@ def tune_command(**given: Any) -> int:
         raise UsageError("--all-devices goes without --fleet")
     if args.compile_only is not None and not args.fleet:
         raise UsageError("--compile-only goes with --fleet: local:cpu:4, ...")
-    if args.missing and not args.fleet:
-        raise UsageError("--missing goes with --fleet")
+    if not args.fleet and (alone := common.options_given("missing repeat device_class")):
+        raise UsageError(f"{alone[0]} goes with --fleet")
     if args.fleet:
         from rocm_tui.cli.tune_fleet import tune_on_fleet  # with what a fleet needs
 
@@ -188,21 +188,29 @@ def tune_command(**given: Any) -> int:
         if not options.others:
             say.err("--all-devices: there is no other GPU of this kind here")
     work = Work(layout, args.python, args.device)
-    for asked in problems:
-        try:
-            tuned.append(_tune(work, asked.problem, replace(options, templates=asked.ours)))
-        except SingleChoice as error:
-            single.append((asked.problem, str(error)))
-        except RocmTuiError as error:
-            failed.append((asked.problem, str(error)))
-    _print(layout, tuned, failed, single, args.json, options.others)
+    try:
+        for asked in problems:
+            try:
+                tuned.append(_tune(work, asked.problem, replace(options, templates=asked.ours)))
+            except SingleChoice as error:
+                single.append((asked.problem, str(error)))
+            except RocmTuiError as error:
+                failed.append((asked.problem, str(error)))
+    finally:  # also what was done before Ctrl-C
+        _print(layout, tuned, failed, single, args.json, options.others)
     return ExitCode.of(bool(problems) and not failed)
 
 
 def _problems(args: CommandArguments, layout: Layout) -> list[Asked]:
     """Each problem to tune. Raises UsageError, NoSuchTuning, NoSuchSource."""
     words, logs = args.words, args.from_log
+    if logs and args.sources:
+        raise UsageError("--from goes without --from-log")
+    if words and not logs and args.all:
+        raise UsageError("--all tunes all problems, and goes without OP SHAPE... and ID")
     if is_op(words) and not logs:
+        if args.sources:
+            raise UsageError("--from goes with an ID or --all; OP SHAPE... is a problem")
         typed = typed_problem(
             words,
             dtype=args.dtype,

@@ -73,6 +73,8 @@ def tune_on_fleet(
                     devices.tune(results, wanted)
     except (KeyboardInterrupt, SystemExit):
         progress.tell("ended; the results so far are in the cache: --missing tunes the others")
+        if args.json:
+            say.out_json(_results_json(results, progress, args.fleet))
         raise
     return _report(results, progress, args)
 

@@ -9,7 +9,7 @@ from backend.counted import counted
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.actions.tunableop import Outcome, WantedProducts, elsewhere, tune_products, wanted_in
-from rocm_tui.cli.common import CommandArguments, ExitCode, option_of, print_list
+from rocm_tui.cli.common import CommandArguments, ExitCode, options_given, print_list
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
@@ -18,17 +18,16 @@ from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render.cover import TUNERS
 
 _INDUCTORS = (
-    "dtype strides precision all sources backends search_space templates fleet compile_only"
-).split()
+    "dtype strides precision all sources backends search_space templates all_devices fleet missing "
+    "repeat device_class compile_only"
+)
 """Parameters of Inductor's tuning."""
 
 
 def tune_tunableop(args: CommandArguments, layout: Layout) -> int:
     """Raises UsageError, RocmTuiErrors and StoreErrors."""
-    for name in _INDUCTORS:
-        if getattr(args, name):
-            option = option_of("from" if name == "sources" else name)
-            raise UsageError(f"{option} is for Inductor's tuning; leave out --tunableop or it")
+    if options := options_given(_INDUCTORS):
+        raise UsageError(f"{options[0]} is for Inductor's tuning; leave out --tunableop or it")
     paths = [Path(word) for word in (*args.words, *args.from_log)]
     if not paths:
         raise UsageError("say which untuned lists: tune --tunableop -o RESULTS.csv UNTUNED.csv...")

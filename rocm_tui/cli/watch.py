@@ -17,7 +17,7 @@ from rocm_tui.cli.common import ExitCode, ProgramCommand
 from rocm_tui.environment import COMMAND
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.tui.terminal import run_watch
+from rocm_tui.tui.terminal import require_terminal, run_watch
 
 if TYPE_CHECKING:
     from rocm_tui.tui.browser.guard import Guard
@@ -116,6 +116,7 @@ def demo_command(python: str | None, cache_dir: Path | None) -> int:
     from rocm_tui.launch.program import Launched
 
     python = find_python(python)
+    require_terminal()
     root = (cache_dir or _default_dir()).absolute()
     root.mkdir(parents=True, exist_ok=True)
     layout = Layout(root)

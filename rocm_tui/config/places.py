@@ -22,7 +22,7 @@ def config_given() -> bool:
     try:
         config_path().lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return "ROCM_TUI_CONFIG" in os.environ
+        return bool(os.environ.get("ROCM_TUI_CONFIG"))
     except OSError:
         pass
     return True

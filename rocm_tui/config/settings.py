@@ -210,7 +210,7 @@ class Settings:
 
 def settings_now() -> Settings:
     """The settings of this process: the file is read at the first use."""
-    return _read_once(config_path(), "ROCM_TUI_CONFIG" in os.environ)
+    return _read_once(config_path(), bool(os.environ.get("ROCM_TUI_CONFIG")))
 
 
 def config() -> Config:
@@ -224,8 +224,8 @@ def _read_once(path: Path, named: bool) -> Settings:
 
 
 def read_settings(path: Path, named: bool = False) -> Settings:
-    """Never raises: a file that cannot be used is a mistake, and the defaults hold. There need be
-    none, but where a person `named` it."""
+    """Never raises: a file that cannot be used is a mistake, and the defaults hold, read-only.
+    There need be none, but where a person `named` it."""
     try:
         data = safe.read_bytes(path, _MOST)
     except CacheUnreadable as error:
@@ -233,7 +233,7 @@ def read_settings(path: Path, named: bool = False) -> Settings:
         if none and not named:
             return Settings(path, Config())
         why = "there is no such file" if none else str(error)
-        return Settings(path, Config(), not none, (Mistake(path, None, why),))
+        return Settings(path, CAUTIOUS, not none, (Mistake(path, None, why),))
     return parse(path, data)
 
 
@@ -248,10 +248,14 @@ def parse(path: Path, data: bytes) -> Settings:
     except (ValueError, RecursionError, TOMLKitError) as error:
         line = error.line if isinstance(error, ParseError) else None
         what = str(error).partition(" at line ")[0].rstrip(".")
-        return Settings(path, Config(), True, (Mistake(path, line, f"not valid TOML: {what}"),))
+        return Settings(path, CAUTIOUS, True, (Mistake(path, line, f"not valid TOML: {what}"),))
     reader = _Reader(path, text)
     config = reader.config(document)
     return Settings(path, config, True, tuple(reader.mistakes), reader.lines)
+
+
+CAUTIOUS = Config(watch=Watch(read_only=True))
+"""The settings in force where it cannot be read whether the person wants to be read-only."""
 
 
 class _Reader:
@@ -261,6 +265,7 @@ class _Reader:
         self.path = path
         self.mistakes: list[Mistake] = []
         self.lines: dict[str, int | None] = {}
+        self._wrong: set[str] = set()
         self._line_numbers = dict(_line_numbers(text))
 
     def config(self, document: Mapping[str, Any]) -> Config:
@@ -275,6 +280,8 @@ class _Reader:
             else:
                 kind = type(getattr(Config(), section))
                 sections[section] = kind(**self._section(section, table))
+        if "watch" in self._wrong:
+            sections["watch"] = CAUTIOUS.watch
         return Config(**sections)
 
     def _section(self, section: str, table: Mapping[str, Any]) -> dict[str, Value]:
@@ -310,6 +317,7 @@ class _Reader:
         return keys
 
     def _report(self, name: str, what: str) -> None:
+        self._wrong.add(name.partition(".")[0])
         self.mistakes.append(Mistake(self.path, self._line_numbers.get(name), what))
 
 

@@ -29,12 +29,13 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
+from backend.counted import counted
 from backend.errors import brief
 from rocm_tui.environment import COMMAND
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.json_output import ErrorJson, encode
-from rocm_tui.mcp.tools import SHOWN, Tool, command_line, description_of, page, schema_of
+from rocm_tui.mcp.tools import MOST_TEXT, SHOWN, Tool, command_line, description_of, page, schema_of
 
 PROGRESS_VARIABLE = "ROCM_TUI_PROGRESS"
 MOST_NOTES = 20
@@ -199,12 +200,22 @@ class ToolServer:
 async def _question(words: Sequence[str]) -> str | types.CallToolResult:
     """Return the question for a person, with the effect that a dry run shows.
 
-    A call that would fail or do nothing has no question: return the result of its dry run.
+    A call that would fail or do nothing has no question: return the result of its dry run. Raises
+    UsageError for a command line of which a person would not see the end.
     """
+    command = shlex.join(["rocm-tui", *words])
+    if len(command) > MOST_TEXT:
+        raise UsageError(
+            f"a person has to see the whole command line, and it has {len(command)} characters: "
+            f"shorten it to {MOST_TEXT}"
+        )
     effect = await run([*words, "--dry-run"])
     if effect.code:
         return _paged(await run([*words, "--dry-run", "--json"]), {})
-    return f"Run `{plain(shlex.join(['rocm-tui', *words]))}`?\n{plain(effect.text.strip())}"
+    lines = [brief(line, MOST_TEXT) for line in effect.text.strip().splitlines()]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"… and {counted(len(lines) - SHOWN, 'more line')}"]
+    return "\n".join([f"Run `{plain(command)}`?", *lines])
 
 
 def _result(text: str, *, is_error: bool = False) -> types.CallToolResult:

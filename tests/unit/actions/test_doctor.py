@@ -242,3 +242,14 @@ def test_a_compiler_says_its_version_in_one_line(
     monkeypatch.setenv("CXX", str(compiler))
     (check,) = doctor._compilers()
     assert (check.verdict, check.value) == ("ok", said)
+
+
+def test_a_compiler_that_cannot_be_run_costs_no_other_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text("no program")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    (check,) = doctor._compilers()
+    assert check.verdict == "note" and "Exec format error" in check.advice

@@ -548,6 +548,26 @@ def test_a_tuning_that_no_source_has_is_neither_measured_nor_tried(layout: Layou
     assert measured == {inputs(8), inputs(16), inputs(24)}
 
 
+def test_a_search_goes_on_where_a_tuning_is_read_no_more(layout: Layout) -> None:
+    """It began with --from, and is continued without."""
+
+    jobs: list[WorkerJob[Any]] = []
+
+    def interrupt(job: WorkerJob[Any]) -> None:
+        jobs.append(job)
+        if len(jobs) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        improve(layout, Workers(before=interrupt), options=True)
+    row = graph_of(layout)
+    tunings = {key: GraphTuning(held.use) for key, held in row.tunings.items()}
+    search = GraphSearch(Workers(), layout, replace(row, tunings=tunings)).go()
+    assert finished(search)
+    unfit = [subject.unfit for subject in search.subjects if subject.unfit]
+    assert unfit == ["its tuning is in no cache that was read"] * 3
+
+
 def test_a_graph_without_anything_to_try_says_why(layout: Layout) -> None:
     row = graph_of(layout)
     with pytest.raises(RocmTuiError, match="no choice of a known tuning"):

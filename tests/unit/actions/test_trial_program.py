@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -108,11 +109,15 @@ def test_folders_of_trials_that_were_killed_are_removed(layout: Layout) -> None:
     dead, alive = (
         layout.graphs / f"{private_name()}{pid}-0badcafe" for pid in (over.pid, os.getpid())
     )
-    other = layout.graphs / f"trial-another.host-{over.pid}-0badcafe"
-    for folder in (dead, alive, other):
+    others = {
+        layout.graphs / f"trial-another.host-{over.pid}-0badcafe",
+        layout.graphs / f"trial-{socket.gethostname()}-{over.pid}-0badcafe",  # of a container
+        layout.graphs / f"{private_name()}{over.pid}-{os.getpid()}-0badcafe",  # a longer host name
+    }
+    for folder in (dead, alive, *others):
         (folder / "with").mkdir(parents=True)
     tried(layout, command(10, 10), pairs=None, budget=0.1)
-    assert set(left(layout)) == {alive, other}
+    assert set(left(layout)) == {alive, *others}
 
 
 def test_slower_with_the_pins_is_found_too(layout: Layout) -> None:

@@ -60,6 +60,21 @@ def test_a_bad_file(
     assert main(["config"]) == 0, "it prints what holds"
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["measure 713276b", "trial 713276b", "improve", "prove", "run --agree -- none"],
+)
+def test_a_command_that_uses_the_settings_says_what_is_wrong(
+    words: str, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path.parent.mkdir()
+    path.write_text("[budgets]\nmeasure = 0\n")
+    command, *rest = words.split()
+    main([command, "--cache-dir", str(tmp_path / "none"), *rest])
+    mistakes = [line for line in capsys.readouterr().err.splitlines() if "budgets.measure" in line]
+    assert len(mistakes) == 1 and f"{path}:2: " in mistakes[0]
+
+
 def test_ls_and_config_say_what_of_our_files_is_broken(
     path: Path,
     tmp_path: Path,

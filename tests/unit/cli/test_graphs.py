@@ -83,3 +83,26 @@ def test_what_the_search_takes(cache: Path) -> None:
     assert (tuning.share, tuning.use.count) == (0.4, 4)
     assert first.path is not None and second.path is None
     assert len(first.trials) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--option a=1 -- true", "use rocm-tui run --option"),
+        ("--options -- true", "--options is for a graph"),
+        ("--rounds 3 -- true", "--rounds is for a graph"),
+        ("--processes 1 -- true", "--processes is for a graph"),
+        ("--device 0 -- true", "--device is for a graph"),
+        ("--from x.log -- true", "--from is for a graph"),
+        ("--python py -- true", "--python is for a graph"),
+        ("aaa --processes 2", "--processes is 1, or 3 or more"),
+        ("aaa --step loss", "--step needs a program"),
+        ("aaa --skip 2", "--skip needs a program"),
+        ("aaa --pairs 3", "--pairs needs a program"),
+    ],
+)
+def test_a_trial_refuses_options_that_it_would_ignore(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trial", *words.split()]) == 2
+    assert said in capsys.readouterr().err

@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,9 +14,12 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.graph import TEMPLATES, CompileOption, Swap, options_of
 from backend.pins.store import PinStore
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.improve import GraphSearch, result_of, rows_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli import graphs as command
+from rocm_tui.cli import share
+from rocm_tui.cli.common import CommandArguments
 from rocm_tui.cli.entry import main
 from rocm_tui.render.improve import (
     SearchJson,
@@ -105,7 +108,7 @@ def test_a_pin_that_needs_an_option_says_so(
     searching = GraphSearch(Workers(additive(effects)), layout, graph_of(layout), options=True)
     offer(layout, searching.go())
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "rocm-tui pin " in line]
-    assert line.endswith(") together with epilogue_fusion=False'")
+    assert ") together with epilogue_fusion=False' --cache-dir" in line
     offer(layout, searching.go(), yes=True)
     (pin,) = PinStore(layout).pins()
     assert f"--note '{pin.note}'" in line
@@ -117,7 +120,9 @@ def test_the_end_is_two_tables_and_sentences(
     layout: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search = searched(layout)
-    command._print_search(search, rows_of(graph_of(layout)), 600.0, (4.0, 5.0, 4.5))
+    command._print_search(
+        search, rows_of(graph_of(layout)), 600.0, ShellCommands(layout), (4.0, 5.0, 4.5)
+    )
     text = capsys.readouterr().out
     assert text.startswith("graph ")
     assert f"\n{GRAPH}  " in text
@@ -197,7 +202,7 @@ def test_options_that_are_only_reset_or_need_pins_too_are_printed_as_such(
 
 def test_nothing_found_is_said(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     search = GraphSearch(Workers(), layout, graph_of(layout)).go()
-    command._print_search(search, rows_of(graph_of(layout)), 600.0)
+    command._print_search(search, rows_of(graph_of(layout)), 600.0, ShellCommands(layout))
     assert "Nothing was found" in capsys.readouterr().out
 
 
@@ -219,12 +224,12 @@ def test_a_budget_that_ran_out_is_not_reported_as_nothing_found(
         return 11.0 if len(workers.jobs) >= jobs else 0.0
 
     search = GraphSearch(workers, layout, graph, budget=10.0, clock=clock).go()
-    command._print_search(search, rows_of(graph), 10.0)
+    command._print_search(search, rows_of(graph), 10.0, ShellCommands(layout))
     out = capsys.readouterr().out
     assert sentence in out
     assert "Nothing was found" not in out
     assert ("tried: " in out) == bool(search.tries)
-    assert f"More may be found: rocm-tui improve {GRAPH}" in out
+    assert f"More may be found: rocm-tui improve {GRAPH} --cache-dir {layout.root}" in out
 
 
 def test_a_pin_that_fails_adds_no_second_document(
@@ -255,3 +260,9 @@ def test_without_a_graph_it_says_where_one_comes_from(
     for name in ("improve", "prove"):
         assert main([name, "--cache-dir", str(tmp_path)]) == 1
         assert "--capture" in capsys.readouterr().err
+
+
+def test_the_undo_of_agreed_pins_names_their_cache_dir(layout: Layout) -> None:
+    args = cast("share.AgreeOptions", CommandArguments(paths=(), output=None))
+    undo, _ = share._next(args, layout, 1)
+    assert undo == f"`rocm-tui pin --undo --cache-dir {layout.root}` undoes it."

@@ -13,6 +13,7 @@ import pytest
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
+from tests.support.graph_log import write_program
 from tests.support.hooked import launch
 from tests.support.pin_lab import KEY, make_layout
 from tests.support.torch_models import child_env
@@ -51,6 +52,16 @@ def test_closed_streams(cache: Path) -> None:
     done = shell(f"{PROGRAM} show nothing --json 2>&-", cache)
     assert done.returncode == 1 and json.loads(done.stdout)["error"]["code"] == "no-such-tuning"
     assert shell(f"{PROGRAM} show nothing 2>&-", cache).stdout == b""
+    assert b"-: cannot read it" in shell(f"{PROGRAM} ls - <&-", cache).stderr
+
+
+def test_a_question_to_a_closed_stdin_is_no(tmp_path: Path) -> None:
+    write_program(tmp_path)
+    graphs = Layout(tmp_path).graphs
+    graphs.mkdir()
+    (graphs / "aaaaaa1.py").write_text("import torch\n")
+    done = shell(f"{PROGRAM} improve --python {sys.executable} <&-", tmp_path)
+    assert b"then run it with --yes" in done.stderr and b"Traceback" not in done.stderr
 
 
 def test_a_locale_without_our_letters(cache: Path) -> None:

@@ -8,7 +8,15 @@ import pytest
 
 from rocm_tui.cli.config import ConfigThere, example_settings, write_settings
 from rocm_tui.config import places
-from rocm_tui.config.settings import Config, Settings, parse, read_settings, settings
+from rocm_tui.config.settings import (
+    CAUTIOUS,
+    Config,
+    Settings,
+    parse,
+    read_settings,
+    settings,
+    settings_now,
+)
 from rocm_tui.tui import keymap
 
 KEYS = {name: (one.key, str(one.tooltip)) for name, one in keymap.bindings().items()}
@@ -82,6 +90,21 @@ def test_no_file_is_no_mistake_unless_it_was_named(tmp_path: Path) -> None:
     assert "not a regular file" in mistake.what
 
 
+@pytest.mark.parametrize(
+    "text", ["[watch]\nread_only = 'yes'", "[watch]\nreadonly = true", "watch = true"]
+)
+def test_a_mistake_about_read_only_is_read_only(text: str) -> None:
+    assert read(text).config == CAUTIOUS
+
+
+def test_an_empty_name_of_the_file_names_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("ROCM_TUI_CONFIG", "")
+    assert not places.config_given() and settings_now().mistakes == ()
+
+
 def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ROCM_TUI_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -108,14 +131,14 @@ def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_damaged_file_is_one_mistake(text: str) -> None:
     (mistake,) = read(text).mistakes
     assert "not valid TOML" in mistake.what and "\n" not in mistake.what
-    assert mistake.line is not None and read(text).config == Config()
+    assert mistake.line is not None and read(text).config == CAUTIOUS
 
 
 def test_a_file_that_is_too_long_to_be_one_of_settings_is_one_mistake(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("".join(f"a{n} = 1\n" for n in range(20_000)))
     (mistake,) = read_settings(path).mistakes
-    assert "more than 128" in mistake.what and read_settings(path).config == Config()
+    assert "more than 128" in mistake.what and read_settings(path).config == CAUTIOUS
 
 
 def test_bytes_that_are_no_text_are_one_mistake() -> None:

@@ -18,6 +18,7 @@ from tests.support.screen_lab import inputs, write_cache
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 from rocm_tui.cli.mcp import TOOLS
+from rocm_tui.mcp.tools import SHOWN
 from tests.support.mcp_lab import RawServer, connected
 
 ID = TuningKey("mm", inputs(8), "highest").id
@@ -220,6 +221,28 @@ async def test_a_question_shows_the_effect(
     async with connected(cache, says="decline") as lab:
         assert (await lab.error(tool, **arguments))["code"] == "declined"
         assert effect.replace("ID", ID) in lab.asked[0]
+
+
+async def test_a_question_hides_no_part_of_the_command(cache: Path) -> None:
+    """A long note comes before --wrong, the id and the choice, which a person would not see."""
+    before = contents(cache)
+    async with connected(cache, says="accept") as lab:
+        error = await lab.error("pin", id=ID, choice="mm-bb", note="x" * 2_000, wrong=True)
+        assert error["code"] == "usage-error" and "shorten it to 2000" in error["message"]
+        assert lab.asked == []
+    assert contents(cache) == before
+
+
+async def test_a_question_says_how_much_of_the_effect_it_leaves_out(tmp_path: Path) -> None:
+    sizes = range(8, 8 + SHOWN + 3)
+    write_cache(tmp_path, *sizes)
+    for size in sizes:
+        key = TuningKey("mm", inputs(size), "highest")
+        PinStore(Layout(tmp_path)).pin(None, key, "mm-bb", label="mm-bb")
+    async with connected(tmp_path, says="decline") as lab:
+        assert (await lab.error("unpin", all=True))["code"] == "declined"
+        _, *effect, last = lab.asked[0].splitlines()
+    assert len(effect) == SHOWN and last == "… and 3 more lines"
 
 
 async def test_nothing_to_do_is_no_question(cache: Path) -> None:
