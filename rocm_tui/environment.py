@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 import backend
@@ -152,7 +153,8 @@ def visible_devices(env: Mapping[str, str]) -> list[str] | None:
     """Return the GPUs that `env` shows, by its names; None if it shows all."""
     for name in VISIBLE:
         if name in env:
-            return [part.strip() for part in env[name].split(",") if part.strip()]
+            parts = filter(None, map(str.strip, env[name].split(",")))
+            return list(takewhile(lambda part: part != "-1", parts))  # it hides the rest
     return None
 
 

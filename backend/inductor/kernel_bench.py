@@ -268,17 +268,22 @@ class KernelBench(Sampler):
                 raise ChoiceBroke(hash, what)
 
     def _distance(self, given: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> float | None:
-        """Return the largest relative difference; None if the bits are equal."""
+        """Return the largest relative difference; None if the bits are equal, 0 if only they
+        differ."""
         if given.keys() == other.keys() and all(torch.equal(given[at], other[at]) for at in given):
             return None
         worst = 0.0
         for view in self._views:
-            if view.dtype.is_floating_point and view.dtype.itemsize > 1:
-                ours, theirs = (
-                    as_numbers(state.get(view.place, self._original.memory[view.place]), view.dtype)
-                    for state in (given, other)
+            if view.dtype.is_complex or str(view.dtype) == "torch.float4_e2m1fn_x2":
+                continue  # neither becomes one number
+            small = view.dtype.itemsize <= (4 if view.dtype.is_floating_point else 2)
+            ours, theirs = (
+                as_numbers(state.get(view.place, self._original.memory[view.place]), view.dtype).to(
+                    torch.float32 if small else torch.float64
                 )
-                worst = max(worst, _relative(ours.float(), theirs.float()))
+                for state in (given, other)
+            )
+            worst = max(worst, _relative(ours, theirs))
         return worst
 
     # The `rounds.Bench` interface
@@ -336,12 +341,14 @@ class KernelBench(Sampler):
 
 
 def _relative(first: Tensor, second: Tensor) -> float:
-    """Return the largest difference over the largest number; infinite if finiteness differs."""
-    finite = first.isfinite()
-    if not torch.equal(finite, second.isfinite()):
+    """Return the largest difference over the largest number of both; infinite if others than the
+    finite numbers differ."""
+    finite = first.isfinite() & second.isfinite()
+    odd = ~finite
+    if not torch.allclose(first[odd], second[odd], equal_nan=True):
         return float("inf")
     first, second = first[finite], second[finite]
-    largest = float(second.abs().max()) if second.numel() else 0.0
+    largest = max((float(one.abs().max()) for one in (first, second) if one.numel()), default=0.0)
     return float((first - second).abs().max()) / largest if largest else 0.0
 
 
@@ -412,11 +419,8 @@ def _differing_results(
     sentences = []
     for hash in hashes:
         if (distance := bench.distances.get(hash)) is not None:
-            far = (
-                "numbers that are not finite"
-                if distance == float("inf")
-                else f"up to {distance:.1e}"
-            )
-            of = "" if distance == float("inf") else " of the largest number"
-            sentences.append(f"{names[hash]} differs from {first} by {far}{of}")
+            far = f"by up to {distance:.1e} of the largest number" if distance else "in bits alone"
+            if distance == float("inf"):
+                far = "by numbers that are not finite"
+            sentences.append(f"{names[hash]} differs from {first} {far}")
     return sentences

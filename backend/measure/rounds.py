@@ -341,6 +341,8 @@ class Rounds:
     signs: MachineCounters = field(default_factory=MachineCounters)
     states: list[DeviceState] = field(default_factory=list)
     throttled: int = 0
+    rested: float = 0.0
+    """Seconds of rest after throttled rounds."""
     resolutions: dict[str, float] = field(default_factory=dict)
     looked: tuple[int, int] = (1, 1)
     """The last look, and the number of looks."""
@@ -416,7 +418,9 @@ def _until_settled(
             _round(bench, rounds, attempt)
             attempt += 1
             if rounds.states[-1].throttled:
-                time.sleep(min(REST * (time.monotonic() - now), MOST_REST))
+                rest = min(REST * (time.monotonic() - now), MOST_REST)
+                time.sleep(rest)
+                rounds.rested += rest
             now = time.monotonic()
             if now - heard > PROGRESS_SECONDS:
                 heard = now
@@ -488,7 +492,7 @@ def _signs_of(rounds: Rounds) -> Iterator[None]:
         yield
     finally:
         rounds.signs = MachineCounters(
-            seconds=time.monotonic() - begin,
+            seconds=time.monotonic() - begin - rounds.rested,
             cpu_seconds=time.thread_time() - cpu,
             load=os.getloadavg()[0],
             cores=os.cpu_count(),
@@ -554,7 +558,9 @@ def trouble_of(rounds: Rounds) -> tuple[str, ...]:
         count = f"{_uncounted(rounds.throttled, every)}: throttled ({why})"
         sentences = (*sentences, count)
     if not clean:
-        return (*sentences, "other processes took the CPU in every round, so nothing is proved")
+        took = "other processes took the CPU in every round"
+        none = "no round was undisturbed" if rounds.throttled else took
+        return (*sentences, f"{none}, so nothing is proved")
     if lost > LOST_SHARE * every:
         share = f"{_uncounted(lost, every)}: other processes took the CPU"
         return (*sentences, share)

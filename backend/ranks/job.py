@@ -52,6 +52,8 @@ SECONDS = 180.0
 MOST_SECONDS = 1e6
 
 _LOCAL = ("localhost", "127.0.0.1", "::1", "[::1]")
+_TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""torchrun sets it for its ranks alone, where it may itself be what SLURM started as a rank."""
 _RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _DEPTH = 32
 
@@ -97,7 +99,7 @@ def meeting(size: int, layout: Layout, env: Mapping[str, str] = os.environ) -> M
         return MeetingFolder(folder, folder)
     if not one_host(size, env):
         return ""
-    above = launcher()
+    above = launcher(env)
     if not above:
         return "who started its ranks cannot be seen; name a folder for this job with --agree-dir"
     name = hashlib.sha256(above.encode()).hexdigest()[:16]
@@ -115,28 +117,28 @@ def one_host(size: int, env: Mapping[str, str]) -> bool:
     return env.get("MASTER_ADDR", "") in _LOCAL
 
 
-def launcher() -> str:
+def launcher(env: Mapping[str, str] = os.environ) -> str:
     """Return the identity of the process that started the ranks of this host; empty if unknown."""
-    pid = os.getppid()
+    pid, signs = os.getppid(), (_TORCHRUN,) if _TORCHRUN in env else _RANKS
     for _ in range(_DEPTH):
         process = tree.read(pid)
         if process is None:
             return ""
-        if not _is_rank(pid):
+        if not _is_rank(pid, signs):
             return identity(pid)
         pid = process.parent
     return ""
 
 
-def _is_rank(pid: int) -> bool:
-    """Return whether the process was started with a rank in its environment; False for unreadable
-    processes of others, since a rank's processes are its own."""
+def _is_rank(pid: int, signs: tuple[str, ...]) -> bool:
+    """Return whether the process was started with one of these variables in its environment; False
+    for unreadable processes of others, since a rank's processes are its own."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
     return any(
-        variable.partition(b"=")[0].decode("ascii", "replace") in _RANKS for variable in variables
+        variable.partition(b"=")[0].decode("ascii", "replace") in signs for variable in variables
     )
 
 

@@ -197,7 +197,8 @@ def question_of(
     recorded: str = "",
 ) -> CapturedCall:
     """Return the selection for `key` with its choices `hashes` compiled, as `capture` does, or that
-    of an earlier job. `recorded` is for `options_of`. Raises NotRebuildable."""
+    of an earlier job, if that could compile them. `recorded` is for `options_of`. Raises
+    NotRebuildable."""
     given = options_of_key(key, hashes, recorded)
     call = recorded if is_flex(key.op) else ""
     circumstances = (
@@ -209,7 +210,7 @@ def question_of(
         templates,
     )
     kept = _kept.pop(circumstances, None)
-    if kept is None or not kept.prepared.issuperset(hashes):
+    if kept is None or not (kept.prepared - kept.failed.keys()).issuperset(hashes):
         program = rebuild_key(key, hashes, recorded)
         kept = capture(program, key, hashes, mode, templates=templates, mark=mark)
     _kept[circumstances] = kept

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.measure.devices import gpus
 from backend.wire.jobs import CompileJob, CompileResult, Environment, EnvironmentJob, Gpu
@@ -68,7 +69,8 @@ def _visible_gpus() -> int:
 
 @dataclass(slots=True)
 class CompiledAhead:
-    """Results of compiling ahead, and reasons for failures, by the titles of problems."""
+    """Results of compiling ahead, and reasons for failures, by problem: its id, since
+    several may have one title, and its title."""
 
     results: dict[str, CompileResult] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class CompiledAhead:
     @property
     def reasons(self) -> dict[str, str]:
         """Why problems were not compiled."""
-        not_ok = {title: r.reason for title, r in self.results.items() if not r.ok}
+        not_ok = {name: r.reason for name, r in self.results.items() if not r.ok}
         return {**not_ok, **self.failures}
 
     @property
@@ -133,6 +135,8 @@ class LocalDevices:
             if _name(lane) in results.devices
         }
         results.skip_unfit(bool(self.gpus), wanted)
+        if len(lanes) < wanted.repeat:
+            wanted.tell(f"each problem is tuned on {counted(len(lanes), 'device')}, all there are")
         units = results.open()
         ahead = self._compile_ahead(units, environments) if self.gpus else {}
         orders = {
@@ -156,7 +160,7 @@ class LocalDevices:
         }
         for job in self._ended(orders, lambda: None):
             if job.state == "failed":
-                compiled.failures[job.title] = job.reason
+                compiled.failures[_problem(orders[job.id])] = job.reason
         return compiled
 
     def _examine(
@@ -234,7 +238,7 @@ class LocalDevices:
         self, unit: Unit, gpu: Gpu, compiled: CompiledAhead
     ) -> Callable[[QueueRun], str]:
         def work(run: QueueRun) -> str:
-            compiled.results[unit.title] = run(CompileJob(unit.job, gpu))
+            compiled.results[_problem(unit)] = run(CompileJob(unit.job, gpu))
             return ""
 
         return work
@@ -263,6 +267,10 @@ class LocalDevices:
                         end = min(end, time.monotonic() + patience)
                     yield job
             look()
+
+
+def _problem(unit: Unit) -> str:
+    return f"{unit.id} {unit.title}"
 
 
 def _name(lane: str) -> str:

@@ -118,7 +118,7 @@ class Results:
         """Skip problems of a CPU if GPUs tune, and with `missing` those with cached times."""
         of_cpu = {unit.id for unit in self.open() if gpus and unit.on_cpu}
         path = self._layout.cache_file(self.chosen.system_hash)
-        held = in_cache(self.open(), path) if wanted.missing else ()
+        held = in_cache(self.open(), path, gpus) if wanted.missing else ()
         for id in {*of_cpu, *held}:
             self.units[id].state = "skipped"
         if of_cpu:

@@ -74,19 +74,20 @@ def units_of(asked: Iterable[Asked], options: TuneOptions) -> list[Unit]:
         key = (problem.id, problem.options_text, problem.threads)
         unit, before = _unit(each, options), units.get(key)
         if before is not None:
-            unit = replace(
-                unit if unit.cached_ms else before,
-                weight=max(unit.weight, before.weight),
-                calls=unit.calls + before.calls,
-            )
+            unit = _joined(unit, before) if unit.cached_ms else _joined(before, unit)
         units[key] = unit
-    with_threads = {(id, operands) for id, operands, threads in units if threads is not None}
-    whole = [
-        unit
-        for (id, operands, threads), unit in units.items()
-        if threads is not None or (id, operands) not in with_threads  # the same, with fewer details
-    ]
-    return sorted(_with_own_ids(whole), key=_rank, reverse=True)
+    for id, operands, threads in [key for key in units if key[2] is not None]:
+        vague = units.pop((id, operands, None), None)  # the same, with fewer details
+        if vague is not None:
+            key = (id, operands, threads)
+            units[key] = _joined(units[key], vague)
+    return sorted(_with_own_ids(list(units.values())), key=_rank, reverse=True)
+
+
+def _joined(unit: Unit, other: Unit) -> Unit:
+    """Return the unit with the calls of the other too, and the longer of their times."""
+    weight, calls = max(unit.weight, other.weight), unit.calls + other.calls
+    return replace(unit, weight=weight, calls=calls)
 
 
 def _rank(unit: Unit) -> float:
@@ -133,14 +134,17 @@ def _with_own_ids(units: Sequence[Unit]) -> list[Unit]:
     return named
 
 
-def in_cache(units: Iterable[Unit], path: Path) -> Collection[str]:
-    """Return the ids of the units with times in the cache file `path`."""
+def in_cache(units: Iterable[Unit], path: Path, gpus: bool) -> Collection[str]:
+    """Return the ids of the units with times in the cache file `path`; `gpus` tune those without a
+    device."""
     try:
         entries = read_cache(path).entries
     except CacheUnreadable:
         return set()
     by_sizes = {_sizes(key) for key in entries}
-    return {unit.id for unit in units if _key(unit) in entries or _asked_sizes(unit) in by_sizes}
+    return {
+        unit.id for unit in units if _key(unit) in entries or _asked_sizes(unit, gpus) in by_sizes
+    }
 
 
 def _key(unit: Unit) -> TuningKey | None:
@@ -156,13 +160,15 @@ def _sizes(key: TuningKey) -> tuple[object, ...]:
     except InputsKeyInvalid:
         return ()
     sizes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
-    return key.op, sizes, tuple(spec.strides for spec in specs), dtypes, key.precision
+    on_cpu = bool(specs) and specs[0].device == CPU
+    return key.op, on_cpu, sizes, tuple(spec.strides for spec in specs), dtypes, key.precision
 
 
-def _asked_sizes(unit: Unit) -> tuple[object, ...] | None:
+def _asked_sizes(unit: Unit, gpus: bool) -> tuple[object, ...] | None:
     """The same of a problem whose key is not known; None where it is."""
     job = unit.job
     if job.inputs is not None or not job.strides:
         return None
     dtypes = job.dtypes * len(job.shapes) if len(job.dtypes) == 1 else job.dtypes
-    return job.op, job.shapes, job.strides, dtypes, job.precision or "highest"
+    on_cpu = unit.on_cpu or not gpus
+    return job.op, on_cpu, job.shapes, job.strides, dtypes, job.precision or "highest"

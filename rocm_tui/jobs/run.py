@@ -159,7 +159,8 @@ def keep_log(layout: Layout, name: str, lines: Sequence[str]) -> Path | None:
             stream.writelines(f"{line}\n" for line in lines)
     except (OSError, StoreError):
         return None
-    for old in sorted(folder.glob("*.log"))[:-KEPT]:
+    others = sorted(old for old in folder.glob("*.log") if old != path)
+    for old in others[: -(KEPT - 1)]:  # the clock may have been set back
         with contextlib.suppress(OSError):
             old.unlink()
     return path

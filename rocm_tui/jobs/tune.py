@@ -3,6 +3,7 @@ the screen and fleets alike."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
-from rocm_tui.jobs.run import RunJob, try_modes
+from rocm_tui.jobs.run import LEAST_BUDGET, RunJob, try_modes
 from rocm_tui.session.refusals import why_not_tuned
 
 SPACES = ("default", "exhaustive")
@@ -135,7 +136,9 @@ def tuned(run: RunJob, job: TuneJob, *, any_mode: bool = False) -> TuneResult:
 
 
 def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneResult:
-    """The job again without each choice that ends its worker; `broken` learns them."""
+    """The job again, with the rest of its budget, without each choice that ends its worker;
+    `broken` learns them."""
+    begin, whole = time.monotonic(), job.budget
     while True:
         try:
             return run(replace(job, broken=dict(broken)))
@@ -143,6 +146,9 @@ def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneRe
             if error.blamed is None or error.blamed in broken:
                 raise
             broken[error.blamed] = str(error)
+            if whole is not None:
+                left = whole - (time.monotonic() - begin)
+                job = replace(job, budget=max(LEAST_BUDGET, left))
 
 
 def _tuned(problem: Problem, result: TuneResult) -> Tuning:

@@ -252,7 +252,8 @@ def _measured(
         return MeasureResult(False, reason, False, modes, missing=tuple(missing))
     gone = {hash: f"this torch does not offer it; {_why(hash, question)}" for hash in missing}
     broken = {hash: job.broken[hash] for hash in hashes if hash in job.broken}
-    failed = {**gone, **broken, **caught.failed}
+    uncompiled = {hash: caught.failed[hash] for hash in hashes if hash in caught.failed}
+    failed = {**gone, **broken, **uncompiled}
     able = [hash for hash in hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
     rounds, unchecked, caches = Rounds([]), tuple[str, ...](), job.caches

@@ -46,7 +46,12 @@ def run(job: TunableOpJob, progress: ReportProgress, mark: ChoiceMark) -> Tunabl
         progress(f"tuning {job.line}")
         before = set(_rows(tunable.get_results()))
         reason = _tune(job.line, folder / "untuned.csv")
-        rows = tuple(row for row in _rows(tunable.get_results()) if row not in before)
+        asked = tuple(job.line.strip().split(",")[:2])  # PyTorch does not tune it a second time
+        rows = tuple(
+            row
+            for row in _rows(tunable.get_results())
+            if row not in before or (row.op, row.params) == asked
+        )
     finally:
         tunable.enable(False)
         tunable.tuning_enable(False)

@@ -11,9 +11,12 @@ from backend.inductor.kernel_bench import (
     ConfigLaunch,
     KernelBench,
     NotSampled,
+    measure_kernel,
     worth_measuring,
 )
 from backend.measure.rounds import ChoiceBroke
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 
 pytestmark = pytest.mark.torch
 
@@ -33,7 +36,7 @@ def test_arguments_are_copied_and_each_launch_finds_what_stood_in_them() -> None
     )
     a, b, c = (bench.output_of(hash) for hash in "abc")
     assert a.digest == b.digest != c.digest and a.same == a.runs == 10
-    assert bench.distances == {"c": pytest.approx(1 / 5)}
+    assert bench.distances == {"c": pytest.approx(1 / 6)}
     bench.renew(["a", "c"])
     assert bench.sample("a").ms > 0 and bench.sample("c").ms > 0
     assert torch.equal(whole, torch.arange(12.0)) and torch.equal(y, torch.ones(4))
@@ -50,6 +53,36 @@ def test_memory_that_arguments_share_is_shared_by_their_copies() -> None:
     bench = KernelBench({"a": ConfigLaunch(launch)}, Arguments([whole, whole[2:]]))
     assert bench.output_of("a").same == 10
     assert not whole.any()
+
+
+INF, NAN = float("inf"), float("nan")
+FP8 = torch.float8_e4m3fn
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first", "second", "far"),
+    [
+        (torch.int64, 0, 7, "by up to 1.0e+00 of the largest number"),
+        (torch.bool, False, True, "by up to 1.0e+00 of the largest number"),
+        (FP8, 8.0, 6.0, "by up to 2.5e-01 of the largest number"),
+        (torch.float32, 0.0, 9.0, "by up to 1.0e+00 of the largest number"),
+        (torch.float32, INF, -INF, "by numbers that are not finite"),
+        (torch.float32, INF, NAN, "by numbers that are not finite"),
+        (torch.float32, 0.0, -0.0, "in bits alone"),
+    ],
+    ids=["int64", "bool", "fp8", "zero", "signs", "nan", "bits"],
+)
+def test_how_far_results_differ_is_said_for_any_type(
+    dtype: torch.dtype, first: float, second: float, far: str
+) -> None:
+    def fills(value: float) -> ConfigLaunch:
+        return ConfigLaunch(lambda out: out.copy_(torch.full((4,), value)))
+
+    launches = {"a": fills(first), "b": fills(second)}
+    bench = KernelBench(launches, Arguments([torch.ones(4, dtype=dtype)]), caches="cold")
+    key, session = TuningKey("kernel", "inputs", "highest"), Session("s")
+    found = measure_kernel(key, bench, {"a": "A", "b": "B"}, session, 0.05, {})
+    assert f"B differs from A {far}" in found.trouble
 
 
 def test_what_its_tuner_does_before_a_launch_is_done_and_not_timed() -> None:

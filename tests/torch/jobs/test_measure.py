@@ -71,13 +71,12 @@ def _stem(hash: str) -> str:
 
 
 def test_ten_measurements_agree_with_each_other(lab: Lab) -> None:
-    """No run calls faster what another calls slower, and at least eight of ten say the same."""
+    """A verdict is false with a chance of 2.5 %, so more than two of ten that contradict the
+    others have one of 0.2 %."""
     found = [lab.measure() for _ in range(RUNS)]
-    verdicts = [{_stem(c.hash): c.verdict for c in one.choices} for one in found]
-    for hash in verdicts[0]:
-        assert not {"faster", "slower"} <= {each[hash] for each in verdicts}
-    said = Counter(tuple(sorted(each.items())) for each in verdicts)
-    assert said.most_common(1)[0][1] >= 8
+    for at in map(_stem, lab.job["hashes"]):
+        said = Counter(c.verdict for one in found for c in one.choices if _stem(c.hash) == at)
+        assert said.total() == RUNS and min(said["faster"], said["slower"]) <= 2, (at, said)
     for one in found:
         best, other = one.choices
         assert 0 < best.low <= best.ms <= best.high and best.ratio == 1.0
@@ -164,8 +163,12 @@ def test_what_does_not_compile_and_what_cannot_be_kept_is_told_and_the_rest_meas
     (cache / "rocm_tui").write_text("no folder")
     with spawn_worker(sys.executable, cache, env) as worker:
         result = worker.exchange(lab.job)
-    found = measured(result)
-    (only,), (failed,) = found.choices, found.failed
+        found = measured(result)
+        (only,), (failed,) = found.choices, found.failed
+        alone = measured(worker.exchange({**lab.job, "hashes": [only.hash]}))
+        compiler.write_text(f'#!/bin/sh\nPATH={os.environ["PATH"]} exec g++ "$@"\n')
+        again = measured(worker.exchange(lab.job))
+    assert alone.failed == again.failed == ()  # not asked for; tried again
     assert (_stem(only.hash), only.verdict) == ("bmm", "unclear")
     assert _stem(failed.hash or "").startswith("Cpp") and "refused" in (failed.reason or "")
     assert result["log"] is None and "kept nowhere" in found.trouble[-1]

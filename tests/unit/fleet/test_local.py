@@ -44,6 +44,12 @@ def test_which_devices_the_words_mean() -> None:
             local_devices([word], 2)
 
 
+def test_gpus_behind_minus_one_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    for shown, devices in {"-1": ([], 1), "0,-1,1": (["0"], 0)}.items():
+        monkeypatch.setenv("HIP_VISIBLE_DEVICES", shown)
+        assert local_devices(["local"]) == devices
+
+
 def test_each_device_has_a_worker_and_their_times_are_in_one_cache(tmp_path: Path) -> None:
     units = waiting_units(12, 0.1)
     results = run(tmp_path, "local", units)

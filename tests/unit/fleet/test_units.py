@@ -34,7 +34,7 @@ def asked(threads: int | None = None, calls: int = 0, seconds: float | None = No
 
 def test_a_problem_of_many_ranks_is_one_unit_and_its_calls_are_added() -> None:
     [unit] = units_of([asked(4, 10, 3.0), asked(4, 20, 2.0), asked(None, 5)], OPTIONS)
-    assert (unit.calls, unit.weight, unit.job.threads) == (30.0, 3.0, 4)
+    assert (unit.calls, unit.weight, unit.job.threads) == (35.0, 3.0, 4)
     assert unit.id == problem_of(asked().row.tuning).id  # type: ignore[union-attr]
     assert unit.cached_ms == {"mm-1": 1.0, "cpp-2": 2.0} and unit.job.inputs == INPUTS
 
@@ -42,6 +42,11 @@ def test_a_problem_of_many_ranks_is_one_unit_and_its_calls_are_added() -> None:
 def test_one_key_with_other_threads_is_another_unit() -> None:
     first, second = units_of([asked(4), asked(8)], OPTIONS)
     assert second.id == f"{first.id}-2" and (first.job.threads, second.job.threads) == (4, 8)
+
+
+def test_calls_without_threads_are_those_of_the_problem_with_threads() -> None:
+    [unit] = units_of([asked(None, 100, 9.0), asked(4, 1)], OPTIONS)
+    assert (unit.calls, unit.weight, unit.job.threads) == (101.0, 9.0, 4)
 
 
 def test_what_a_unit_will_take() -> None:
@@ -80,8 +85,9 @@ def test_which_problems_the_cache_has(tmp_path: Path) -> None:
         "wide": wide,
     }
     units = [Unit(id, id, job) for id, job in jobs.items()]
-    assert in_cache(units, path) == {"key", "typed"}
-    assert in_cache(units, tmp_path / "none") == set()
+    assert in_cache(units, path, gpus=False) == {"key", "typed"}
+    assert in_cache(units, path, gpus=True) == {"key"}  # no GPU has timed it
+    assert in_cache(units, tmp_path / "none", gpus=False) == set()
 
 
 def test_a_problem_of_a_cpu_is_known_by_its_key_or_its_device() -> None:

@@ -104,5 +104,10 @@ def test_the_newest_logs_of_failed_workers_are_kept(tmp_path: Path) -> None:
     left = sorted((layout.home / "failed").iterdir())
     assert left == paths[2:] and all(path.name.endswith("-tune.log") for path in left)
     assert left[-1].read_text() == f"line {KEPT + 1}\nend\n"
+    later = [path.with_name(path.name.replace("20", "30", 1)) for path in left]
+    for path, name in zip(left, later, strict=True):
+        path.rename(name)
+    now = keep_log(layout, "tune", ["the clock was set back"])
+    assert now is not None and sorted((now, *later[1:])) == sorted(now.parent.iterdir())
     assert keep_log(layout, "tune", ["", "  "]) is None
     assert keep_log(layout, "tune", []) is None

@@ -197,6 +197,8 @@ def test_throttled_rounds_are_counted_apart_and_the_device_is_left_alone_after_t
     assert rounds.clean.count == 16 and rounds.throttled == rounds.disturbed.count >= 7
     assert rounds.signs.clocks == (1500.0,) * (rounds.clean.count + rounds.throttled)
     assert CLOCK.rests == pytest.approx([REST * 0.004] * rounds.throttled)
+    assert rounds.rested == pytest.approx(sum(CLOCK.rests))
+    assert rounds.signs.seconds == pytest.approx(0.006 * len(rounds.states), rel=0.5)
     (said,) = [line for line in trouble_of(rounds) if "rounds" in line]
     assert said.endswith(": throttled (too hot)")  # and none was lost to other processes
     bench.throttled = lambda: True
@@ -323,7 +325,10 @@ def test_a_measurement_has_the_facts_of_its_rounds_and_its_session() -> None:
             0,
             1,
             2,
-            ["2 of 3 rounds do not count: throttled", "in every round, so nothing is proved"],
+            [
+                "2 of 3 rounds do not count: throttled",
+                "no round was undisturbed, so nothing is proved",
+            ],
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,8 @@ import json, os, subprocess, sys
 from backend.processes.tree import identity
 ask = [sys.executable, "-c", {ASK!r}]
 def rank(number, *command):
-    env = {{**os.environ, "RANK": str(number), "WORLD_SIZE": "3"}}
+    env = {{**os.environ, **{{name: "x" for name in sys.argv[1:]}}}}
+    env |= {{"RANK": str(number), "WORLD_SIZE": "3"}}
     return subprocess.run([*command, *ask], env=env, capture_output=True, text=True).stdout.strip()
 shell = ["sh", "-c", '"$@"; true', "sh"]
 nested = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])"]
@@ -74,10 +76,19 @@ print(json.dumps([identity(os.getpid()), rank(0), rank(1, *shell), rank(2, *nest
 """
 
 
-def test_ranks_of_one_launcher_meet_whatever_stands_between() -> None:
-    """A shell, or `rocm-tui run`, in each rank."""
-    command = [sys.executable, "-c", RANKS]
-    done = [subprocess.run(command, capture_output=True, check=True) for _ in range(2)]
+@pytest.mark.parametrize(
+    ("slurm", "more"),
+    [({}, []), ({"SLURM_PROCID": "0"}, ["TORCHELASTIC_RUN_ID"])],
+    ids=["plain", "slurm"],
+)
+def test_ranks_of_one_launcher_meet_whatever_stands_between(
+    slurm: dict[str, str], more: list[str]
+) -> None:
+    """A shell, or `rocm-tui run`, in each rank; torchrun in an allocation of SLURM, where the shell
+    and torchrun have a rank of their own."""
+    command = [sys.executable, "-c", RANKS, *more]
+    env = {**os.environ, **slurm}
+    done = [subprocess.run(command, capture_output=True, check=True, env=env) for _ in range(2)]
     first, second = (json.loads(one.stdout) for one in done)
     assert first[0] and len(set(first)) == 1 and len(set(second)) == 1
     assert first[0] != second[0]  # the next start is another job
