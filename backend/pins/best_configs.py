@@ -144,6 +144,8 @@ class BestConfigFiles:
         if files != record.files:
             file.put(replace(record, files=files))
         file.save()
+        for path, _, _ in changes:
+            safe.check_file(self._layout.root, path)  # before the first is written
         return sum(self._write(*change) for change in changes)
 
     def _release(self, record: PinRecord) -> int:

@@ -200,16 +200,19 @@ class PinChange:
     entry: HistoryEntry | None
 
     def revert(self, file: PinFile) -> None:
-        """Undo the change in the content of the file."""
+        """Undo the change in the content of the file. The files that it held until now keep their
+        original text."""
         if self.entry is None:
             return
         file.remove_entry(self.entry)
-        if self.old is not None:
+        if not self.new:
             remove_record(file.released, self.record)
-            file.put(self.old)
+        held = find_record(file.pins, self.record.system_hash, self.record.pin.key) or self.record
+        if self.old is None:
+            remove_record(file.pins, held)
+            file.released.append(replace(held, pending=True, released=time.time()))
         else:
-            remove_record(file.pins, self.record)
-            file.released.append(replace(self.record, pending=True, released=time.time()))
+            file.put(replace(self.old, files=held.files, row=held.row))
 
 
 def pin_in_file(

@@ -205,17 +205,16 @@ class PinStore:
             graphs.check_writable(self.layout)
             file.save(MAX_PIN_BYTES if any(change.new for change in changes) else MAX_BYTES)
             counts: Counts = {}
-            done: list[str] = []
+            systems = dict.fromkeys(change.record.system_hash for change in changes)
             try:
-                for system in dict.fromkeys(change.record.system_hash for change in changes):
+                for system in systems:
                     counts |= self._holders.agree(file, system, count_drifts=False)
-                    done.append(system)
             except StoreError:
                 for change in reversed(changes):
                     change.revert(file)
                 with contextlib.suppress(StoreError):
                     file.save()
-                for system in done:  # a later file could not be changed
+                for system in systems:  # one of them may have some of its files changed
                     with contextlib.suppress(StoreError):
                         self._holders.agree(file, system, count_drifts=False)
                 raise
