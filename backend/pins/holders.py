@@ -48,6 +48,7 @@ from backend.pins.numbers import (
     changes_to_hold,
     changes_to_release,
     edited,
+    is_timed,
     learn,
 )
 from backend.pins.state import GraphVerdicts, PinStatus, state_of
@@ -271,7 +272,7 @@ class CacheEntries:
                 learned = self.learned(record, stored)
                 changes = changes_to_hold(learned, stored)
                 if changes and count_drifts and record.identity not in counts:
-                    learned = _applied_again(file, learned)
+                    learned = _applied_again(file, learned, waited=not is_timed(record))
                 if changes:
                     counts[record.identity] = len(changes)
                     parts.append(changes)
@@ -450,12 +451,14 @@ def pinned_choices(cache_path: Path) -> dict[tuple[str, str], frozenset[str]]:
     }
 
 
-def _applied_again(file: PinFile, record: PinRecord) -> PinRecord:
-    """Return the record of a pin to apply again: it drifted, or an older version wrote it."""
-    if record.raised:
+def _applied_again(file: PinFile, record: PinRecord, waited: bool) -> PinRecord:
+    """Return the record of a pin to apply again: it drifted, or an older version wrote it, or it
+    `waited` for its choice to be tuned."""
+    if record.raised and not waited:
         return applied_again(file, record)
     record = replace(record, applied=time.time())
-    file.note("migrate", record, default_who(), record.applied)
+    if not waited:
+        file.note("migrate", record, default_who(), record.applied)
     return record
 
 

@@ -92,6 +92,12 @@ def is_held(record: PinRecord, stored: Numbers, precision: str) -> bool:
     )
 
 
+def is_timed(record: PinRecord) -> bool:
+    """Return whether the pinned choice was ever timed here; before that a pin waits."""
+    names, texts = record.hashes, record.tokens.values()
+    return any(is_time(each.get(name, INFINITY)) for each in texts for name in names)
+
+
 def changes_to_release(record: PinRecord, stored: Numbers) -> Changes:
     """Return the changes that release a pin: each number that it changed becomes the old text. Only
     a pin of an older version changed a number to `Infinity`."""

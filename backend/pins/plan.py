@@ -142,6 +142,7 @@ def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequ
         applied=now,
         made=first.made if (first := old or released) else now,
         drifts=old.drifts if old and hash in old.hashes else 0,
+        raised=lender is None or lender.raised,
         unknown=old.unknown if old else {},
         variants=_variants(
             holders.variants, hash, request.variants or _former_variants(hash, old, released)

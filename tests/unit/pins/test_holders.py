@@ -187,6 +187,29 @@ def test_a_pin_that_waits_needs_no_file(layout: Layout) -> None:
         store.plan("../later", KEY, "mm-c1", wait=True)
 
 
+def test_a_pin_that_waits_says_so_and_is_applied_without_a_drift(layout: Layout) -> None:
+    file = cache_file(layout)
+    tuned = file.read_bytes()
+    file.unlink()
+    store = PinStore(layout)
+    status = store.pin("hash", KEY, "mm-c1", wait=True).status
+    assert status and (status.state, status.detail) == (
+        "orphaned",
+        "not tuned here yet; it applies once tuned",
+    )
+    file.write_bytes(tuned)
+    (status,) = store.status()
+    assert status.state == "drifted" and "older version" not in status.detail
+    (status,) = store.reconcile()
+    assert status.state == "active" and status.pin.drifts == 0
+    assert [entry.what for entry in store.history()] == ["pin"]
+    file.write_bytes(tuned)
+    (status,) = store.reconcile()
+    assert status.pin.drifts == 1
+    store.unpin(KEY)
+    assert file.read_bytes() == tuned
+
+
 def test_new_times_of_the_pinned_choice_are_recorded(layout: Layout) -> None:
     store = PinStore(layout)
     store.pin(None, KEY, "Cpp-c2")
