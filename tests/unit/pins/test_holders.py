@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.cache.autotune import raise_ms as high
+from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk import exchange
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, PinRefused
@@ -185,6 +186,24 @@ def test_a_pin_that_waits_needs_no_file(layout: Layout) -> None:
         store.plan("later", KEY, "mm-c1")
     with pytest.raises(PinRefused, match="there is no cache file"):
         store.plan("../later", KEY, "mm-c1", wait=True)
+
+
+def test_times_of_our_processes_are_folded_before_a_pin(layout: Layout) -> None:
+    """`run` adds them to a large file after a while, and after a kill the next process does."""
+    file = cache_file(layout)
+    tuned = Tuned(OTHER.op, OTHER.inputs, OTHER.precision, {"mm-c1": 1.0, "Cpp-c2": 0.5}, 7.0)
+    Journal(layout.root, file).append(line_of(tuned))
+    store = PinStore(layout)
+    plan = store.plan(None, OTHER, "mm-c1")
+    assert plan.numbers == 1 and not plan.waits
+    report = store.pin(None, OTHER, "mm-c1", agreed=plan)
+    assert report.status and report.status.state == "active"
+    held = read(layout)[OTHER.op][OTHER.inputs][OTHER.precision]
+    assert held == {"mm-c1": 1.0, "Cpp-c2": high(0.5)}
+    store.unpin(OTHER)
+    assert read(layout)[OTHER.op][OTHER.inputs][OTHER.precision] == tuned.timings
+    with pytest.raises(PinRefused, match="is not a choice"):
+        store.plan(None, OTHER, "mm-c9")
 
 
 def test_a_pin_that_waits_says_so_and_is_applied_without_a_drift(layout: Layout) -> None:
