@@ -160,23 +160,20 @@ class PinStore:
         by = Attribution(who or default_who(), group, undoes)
 
         def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
-            chosen = [
-                record
-                for record in _to_release(file)
-                if (record.op, record.inputs) == (key.op, key.inputs)
-                and system_hash in (None, record.system_hash)
-            ]
-            if not chosen:
-                raise PinRefused(
-                    f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned; see the pins"
-                )
-            for other in (r.pin for r in chosen if held and not same_pin(r.pin, held)):
-                raise PinRefused(
-                    f"{brief(other.label, 60)} was pinned meanwhile; nothing was unpinned"
-                )
+            chosen = _pinned(file, key, system_hash, held)
             return [release_in_file(file, holders, record, by) for record in chosen]
 
         return self.change(release)[0]
+
+    def unpin_each(self, pins: Sequence[Pin], group: PinGroup | None = None) -> list[PinReport]:
+        """Release all of these `pins`, or none. Raises PinRefused if another pin replaced one."""
+        by = Attribution(default_who(), group)
+
+        def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
+            chosen = [r for pin in pins for r in _pinned(file, pin.key, pin.system_hash, pin)]
+            return [release_in_file(file, holders, record, by) for record in chosen]
+
+        return self.change(release)
 
     def unpin_all(self, who: str | None = None, group: PinGroup | None = None) -> list[PinReport]:
         """Release every pin, also interrupted ones; report the pins that still had an effect."""
@@ -427,6 +424,23 @@ class PinStore:
 def _to_release(file: PinFile) -> list[PinRecord]:
     """Return the pins, and those whose release is not finished."""
     return [*file.pins, *(record for record in file.released if record.pending)]
+
+
+def _pinned(
+    file: PinFile, key: TuningKey, system_hash: str | None, held: Pin | None
+) -> list[PinRecord]:
+    """Return the pins to release of one tuning. Raises PinRefused; see `PinStore.unpin`."""
+    chosen = [
+        record
+        for record in _to_release(file)
+        if (record.op, record.inputs) == (key.op, key.inputs)
+        and system_hash in (None, record.system_hash)
+    ]
+    if not chosen:
+        raise PinRefused(f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned; see the pins")
+    for other in (r.pin for r in chosen if held and not same_pin(r.pin, held)):
+        raise PinRefused(f"{brief(other.label, 60)} was pinned meanwhile; nothing was unpinned")
+    return chosen
 
 
 def _key_of(tuned: Tuned) -> TuningKey:
