@@ -19,6 +19,7 @@ from backend.cache.best_config import (
     MAX_BYTES,
     SUFFIX,
     KernelFiles,
+    KernelSource,
     check_plain,
     config_from_texts,
     descends,
@@ -133,7 +134,7 @@ class BestConfigFiles:
             held, text = files.get(self._relative(path)), _text(path)
             overwritten |= held is not None and not held.is_ours(text)
 
-            def write(original: str, path: Path = path, source: str = source) -> str:
+            def write(original: str, path: Path = path, source: KernelSource = source) -> str:
                 return with_config(path, original.encode(), config, descends(source)).decode()
 
             held = files[self._relative(path)] = hold_text(held, text, write)

@@ -91,8 +91,10 @@ def plan_difference(agreed: PinPlan, now: PinPlan) -> str:
             return "it was unpinned meanwhile"
         by = f" by {brief(now.replaces.who, 40)}" if now.replaces.who else ""
         return f"{brief(now.replaces.label, 60)} was pinned meanwhile{by}"
-    if (agreed.path, agreed.waits) != (now.path, now.waits):
+    if agreed.path != now.path:
         return f"another cache file holds its times now, {brief(str(now.path), 200)}"
+    if agreed.waits != now.waits:
+        return "its choice was tuned meanwhile" if agreed.waits else "its choice is no longer tuned"
     if _times(agreed) != _times(now):
         return "it was tuned again meanwhile, with other times"
     if (agreed.numbers, agreed.precisions) != (now.numbers, now.precisions):

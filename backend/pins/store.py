@@ -120,7 +120,6 @@ class PinStore:
         who: str | None = None,
         config: Mapping[str, str] | None = None,
         wait: bool = False,
-        undoes: float = 0.0,
         table: Path | None = None,
         group: PinGroup | None = None,
         agreed: PinPlan | None = None,
@@ -129,15 +128,14 @@ class PinStore:
         """Make `hash` the choice of (op, inputs) in every precision, for every later reader.
 
         See `PinRequest`; `config` (`BLOCK_M`, ...) distinguishes Triton templates in compiled
-        graphs. `group` is the command that pins several choices, `undoes` the time of the unpin
-        that this undoes. `agreed` is the plan that a person agreed to: PinRefused if it has
-        changed. Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was
-        recorded.
+        graphs. `group` is the command that pins several choices. `agreed` is the plan that a person
+        agreed to: PinRefused if it has changed. Raises StoreErrors; then nothing was changed, or
+        `reconcile` finishes what was recorded.
         """
         request = PinRequest(
             system_hash, key, hash, label, note, dict(config or {}), wait, table, variants or {}
         )
-        by = Attribution(who or default_who(), group, undoes)
+        by = Attribution(who or default_who(), group)
 
         def make(file: PinFile, holders: PinHolders) -> list[PinChange]:
             if agreed is not None:
@@ -175,11 +173,11 @@ class PinStore:
 
         return self.change(release)
 
-    def unpin_all(self, who: str | None = None, group: PinGroup | None = None) -> list[PinReport]:
+    def unpin_all(self, group: PinGroup | None = None) -> list[PinReport]:
         """Release every pin, also interrupted ones; report the pins that still had an effect."""
         if not _to_release(read_pin_file(self.layout.pins)):
             return []
-        by, pinned = Attribution(who or default_who(), group), 0
+        by, pinned = Attribution(default_who(), group), 0
 
         def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
             nonlocal pinned

@@ -229,6 +229,21 @@ def test_a_pin_that_waits_says_so_and_is_applied_without_a_drift(layout: Layout)
     assert file.read_bytes() == tuned
 
 
+def test_a_plan_that_waits_is_not_that_of_a_choice_that_is_tuned(layout: Layout) -> None:
+    file = cache_file(layout)
+    tuned = file.read_bytes()
+    file.unlink()
+    store = PinStore(layout)
+    waiting = store.plan("hash", KEY, "mm-c1", wait=True)
+    file.write_bytes(tuned)
+    with pytest.raises(PinRefused, match="its choice was tuned meanwhile; nothing was pinned"):
+        store.pin("hash", KEY, "mm-c1", wait=True, agreed=waiting)
+    ready = store.plan("hash", KEY, "mm-c1", wait=True)
+    write(layout, {})
+    with pytest.raises(PinRefused, match="its choice is no longer tuned; nothing was pinned"):
+        store.pin("hash", KEY, "mm-c1", wait=True, agreed=ready)
+
+
 def test_new_times_of_the_pinned_choice_are_recorded(layout: Layout) -> None:
     store = PinStore(layout)
     store.pin(None, KEY, "Cpp-c2")
