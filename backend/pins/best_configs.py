@@ -19,6 +19,7 @@ from backend.cache.best_config import (
     MAX_BYTES,
     SUFFIX,
     KernelFiles,
+    KernelSource,
     check_plain,
     config_from_texts,
     descends,
@@ -29,7 +30,14 @@ from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
 from backend.model.inductor_kernel import SYSTEM, is_inductors
-from backend.pins.file import Counts, HeldText, PinFile, PinRecord, PinRequest, applied_again
+from backend.pins.file import (
+    Counts,
+    PinFile,
+    PinRecord,
+    PinRequest,
+    applied_again,
+    hold_text,
+)
 from backend.pins.state import GraphVerdicts, PinStatus, state_of_kernel
 
 _ALL = f"*{SUFFIX}"
@@ -124,18 +132,21 @@ class BestConfigFiles:
         files, changes, overwritten = dict(record.files), list[tuple[Path, str, str]](), False
         for path, source in self._files.of(record.op, record.inputs):
             held, text = files.get(self._relative(path)), _text(path)
-            ours = held is not None and text == held.written
-            overwritten |= held is not None and not ours
-            original = held.original if held is not None and ours else text
-            written = with_config(path, original.encode(), config, descends(source)).decode()
-            files[self._relative(path)] = HeldText(original, written)
-            if written != text or exchange.is_unfinished(path):  # else it would be read once more
-                changes.append((path, text, written))
+            overwritten |= held is not None and not held.is_ours(text)
+
+            def write(original: str, path: Path = path, source: KernelSource = source) -> str:
+                return with_config(path, original.encode(), config, descends(source)).decode()
+
+            held = files[self._relative(path)] = hold_text(held, text, write)
+            if held.written != text or exchange.is_unfinished(path):  # else read once more
+                changes.append((path, text, held.written))
         if overwritten and count_drifts:
             record = applied_again(file, record)
         if files != record.files:
             file.put(replace(record, files=files))
         file.save()
+        for path, _, _ in changes:
+            safe.check_file(self._layout.root, path)  # before the first is written
         return sum(self._write(*change) for change in changes)
 
     def _release(self, record: PinRecord) -> int:
@@ -144,10 +155,11 @@ class BestConfigFiles:
         for name, held in record.files.items():
             path = self._layout.root / name
             with suppress(CacheUnreadable):
-                ours = held.written != held.original and _text(path) == held.written
+                text = _text(path)
+                ours = text != held.original and held.is_ours(text)
                 if ours or exchange.is_unfinished(path):
                     check_plain(path, held.original.encode())
-                    count += self._write(path, held.written, held.original)
+                    count += self._write(path, text if ours else held.written, held.original)
         return count
 
     def _write(self, path: Path, old: str, new: str) -> bool:

@@ -14,7 +14,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,10 +77,25 @@ def _are_indices(variants: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeldText:
-    """A file, or a row in one, that a pin holds: its text before the pin, and with it."""
+    """A file, or a row in one, that a pin holds: its text before the pin, and with it. `earlier` is
+    what it had from another pin: still, if a process that repinned it was killed."""
 
     original: str
     written: str
+    earlier: str | None = None
+
+    def is_ours(self, text: str) -> bool:
+        """Return whether a pin wrote this text."""
+        return text in (self.written, self.earlier)
+
+
+def hold_text(held: HeldText | None, text: str, write: Callable[[str], str]) -> HeldText:
+    """Return what to store before `write(original)` replaces `text`. A text that a pin wrote is
+    never taken for the original."""
+    if held is None or not held.is_ours(text):
+        return HeldText(text, write(text))
+    written = write(held.original)
+    return HeldText(held.original, written, held.earlier if text == written else text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from backend.cache.autotune import (
     merge_missing,
     recorded_pins,
 )
+from backend.cache.fold import fold
+from backend.cache.journal import Journal
 from backend.cache.variants import DEVICES, ChoiceVariants, device_folders
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout, is_file_name
@@ -48,6 +50,7 @@ from backend.pins.numbers import (
     changes_to_hold,
     changes_to_release,
     edited,
+    is_timed,
     learn,
 )
 from backend.pins.state import GraphVerdicts, PinStatus, state_of
@@ -137,19 +140,9 @@ class CacheEntries:
             if request.wait:
                 return path
             paths = [path]
-        unreadable: CacheUnreadable | None = None
-        tuned = False
-        fitting: list[Path] = []
-        for path in paths:
-            try:
-                numbers = self.text(path).find(key.op, key.inputs).get(key.precision)
-            except CacheUnreadable as error:
-                unreadable = error
-                continue
-            if numbers is not None:
-                tuned = True
-                if hash in numbers:
-                    fitting.append(path)
+        fitting, tuned, unreadable = self._search(paths, key, hash)
+        if not fitting and self._fold(paths):
+            fitting, tuned, unreadable = self._search(paths, key, hash)
         if fitting:
             path = max(fitting, key=_last_written)
             self._check_times(path, key)
@@ -164,6 +157,35 @@ class CacheEntries:
             "before PyTorch wrote the times, or wrote none; run the model again, or "
             "`rocm-tui tune ID`"
         )
+
+    def _search(
+        self, paths: Iterable[Path], key: TuningKey, hash: str
+    ) -> tuple[list[Path], bool, CacheUnreadable | None]:
+        """Return the files that have the choice, whether any has the tuning, and the error of one
+        that cannot be read."""
+        unreadable: CacheUnreadable | None = None
+        tuned = False
+        fitting: list[Path] = []
+        for path in paths:
+            try:
+                numbers = self.text(path).find(key.op, key.inputs).get(key.precision)
+            except CacheUnreadable as error:
+                unreadable = error
+                continue
+            if numbers is not None:
+                tuned = True
+                if hash in numbers:
+                    fitting.append(path)
+        return fitting, tuned, unreadable
+
+    def _fold(self, paths: Iterable[Path]) -> bool:
+        """Fold the times that our processes have not written into these files yet. Return whether
+        there were any."""
+        root = self.layout.root
+        unfolded = [path for path in paths if path.exists() and Journal(root, path).read().lines]
+        for path in unfolded:
+            fold(root, path, {}, pinned_choices)
+        return bool(unfolded)
 
     def _check_times(self, path: Path, key: TuningKey) -> None:
         """Raise PinRefused for numbers beyond kernels that no pin raised: the record of a pin would
@@ -271,7 +293,7 @@ class CacheEntries:
                 learned = self.learned(record, stored)
                 changes = changes_to_hold(learned, stored)
                 if changes and count_drifts and record.identity not in counts:
-                    learned = _applied_again(file, learned)
+                    learned = _applied_again(file, learned, waited=not is_timed(record))
                 if changes:
                     counts[record.identity] = len(changes)
                     parts.append(changes)
@@ -450,12 +472,14 @@ def pinned_choices(cache_path: Path) -> dict[tuple[str, str], frozenset[str]]:
     }
 
 
-def _applied_again(file: PinFile, record: PinRecord) -> PinRecord:
-    """Return the record of a pin to apply again: it drifted, or an older version wrote it."""
-    if record.raised:
+def _applied_again(file: PinFile, record: PinRecord, waited: bool) -> PinRecord:
+    """Return the record of a pin to apply again: it drifted, or an older version wrote it, or it
+    `waited` for its choice to be tuned."""
+    if record.raised and not waited:
         return applied_again(file, record)
     record = replace(record, applied=time.time())
-    file.note("migrate", record, default_who(), record.applied)
+    if not waited:
+        file.note("migrate", record, default_who(), record.applied)
     return record
 
 

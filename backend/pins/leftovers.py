@@ -8,6 +8,7 @@ file removed while another process waits for it could be held twice.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -25,6 +26,7 @@ from backend.pins.state import GraphSweeper
 DAYS = 30.0
 """The default age of old files: days since their last use."""
 _DAY = 86400.0
+_FORGOTTEN = "graphs of a forgotten pin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,15 @@ def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
 
 
 def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -> bool:
-    """Remove the files; False if they were used meanwhile. Raises UnsafePath, OSError."""
+    """Remove the files; False if they were used meanwhile. Raises StoreError, OSError."""
+    if leftover.kind != _FORGOTTEN:
+        return _remove(layout, leftover, now, days)
+    with safe.locked(layout.root, layout.pins):  # a pin may have moved graphs into the folder
+        in_use = _evicted_in_use(layout, read_pin_file(layout.pins))
+        return in_use.isdisjoint(leftover.files) and _remove(layout, leftover, now, days)
+
+
+def _remove(layout: Layout, leftover: Leftover, now: float, days: float) -> bool:
     before = now - days * _DAY
     for path in leftover.files:
         safe.check_folder(layout.root, path.parent)
@@ -98,7 +108,9 @@ def _sessions(
     layout: Layout, pins: PinFile, before: float, graphs: Iterable[str]
 ) -> tuple[list[Leftover], set[str]]:
     """Return the unneeded event logs, and the graphs that other logs mention, in one reading."""
-    hashes = [record.hash.encode() for record in pins.pins]
+    hashes = [
+        json.dumps(name)[1:-1].encode() for record in pins.pins for name in record.hashes
+    ]  # as in the logs, which escape a newline
     old: list[Leftover] = []
     mentioned: set[str] = set()
     for group in _single("session", layout.sessions):
@@ -122,11 +134,13 @@ def _graphs(layout: Layout) -> dict[str, Leftover]:
 
 def _evicted(layout: Layout, pins: PinFile) -> Iterator[Leftover]:
     """Yield graphs evicted by a pin that is forgotten, so that no undo restores them."""
+    in_use = _evicted_in_use(layout, pins)
+    yield from _trees(_FORGOTTEN, (f for f in _folders(layout.evicted) if f not in in_use))
+
+
+def _evicted_in_use(layout: Layout, pins: PinFile) -> set[Path]:
     sweeper = GraphSweeper(layout)
-    in_use = {sweeper.folder(record) for record in (*pins.pins, *pins.released)}
-    yield from _trees(
-        "graphs of a forgotten pin", (f for f in _folders(layout.evicted) if f not in in_use)
-    )
+    return {sweeper.folder(record) for record in (*pins.pins, *pins.released)}
 
 
 def _records_reading(folder: Path) -> bool:

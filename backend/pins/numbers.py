@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backend.cache.autotune import (
@@ -25,10 +25,9 @@ Changes = dict[Token, str]
 def learn(record: PinRecord, stored: Numbers) -> PinRecord:
     """Return `record` updated with the numbers of `stored`, which unpinning will restore.
 
-    A raised number contains its original. An `Infinity` for a choice with a known time is ignored:
-    an old copy of the file, from when pins wrote `Infinity`, may have brought it back. A choice
-    counts as failed only if the pinned choice was measured again, or is itself infinite beside new
-    times.
+    A raised number contains its original. An `Infinity` for a choice with a known time counts only
+    beside a number that is new: an old copy of the file, from when pins wrote `Infinity`, may have
+    brought it back. Under a pin of that older version only the pinned choice can have failed.
     """
     tokens: Tokens = {precision: dict(texts) for precision, texts in record.tokens.items()}
     for precision, numbers in stored.items():
@@ -38,17 +37,24 @@ def learn(record: PinRecord, stored: Numbers) -> PinRecord:
             for name, token in numbers.items()
             if token.value != math.inf
         }
-        again = record.raised and any(
-            name in new and name in texts and new[name] != texts[name] for name in record.hashes
-        )
-        news = any(texts.get(name) != text for name, text in new.items())
-        for name in numbers.keys() - new.keys():
-            if again or (news and name in record.hashes):
-                texts[name] = INFINITY
+        if _is_tuned_anew(texts, numbers):
+            failed = numbers.keys() - new.keys()
+            texts |= dict.fromkeys(failed if record.raised else failed & record.hashes, INFINITY)
         for name in numbers:
             texts.setdefault(name, INFINITY)
         texts.update(new)
     return record if tokens == record.tokens else replace(record, tokens=tokens)
+
+
+def _is_tuned_anew(texts: Mapping[str, str], numbers: Mapping[str, Token]) -> bool:
+    """Return whether some choice was timed since `texts` were saved. Our raised numbers do not show
+    it: an old copy of the file may have brought them back."""
+    return any(
+        math.isfinite(token.value)
+        and not is_raised(token.value)
+        and not (name in texts and _same(token.text, texts[name]))
+        for name, token in numbers.items()
+    )
 
 
 def _original(token: Token, saved: str | None) -> str:
@@ -86,23 +92,32 @@ def is_held(record: PinRecord, stored: Numbers, precision: str) -> bool:
     )
 
 
+def is_timed(record: PinRecord) -> bool:
+    """Return whether the pinned choice was ever timed here; before that a pin waits."""
+    names, texts = record.hashes, record.tokens.values()
+    return any(is_time(each.get(name, INFINITY)) for each in texts for name in names)
+
+
 def changes_to_release(record: PinRecord, stored: Numbers) -> Changes:
-    """Return the changes that release a pin: each number that it changed becomes the old text."""
+    """Return the changes that release a pin: each number that it changed becomes the old text. Only
+    a pin of an older version changed a number to `Infinity`."""
     changes: Changes = {}
     for precision, numbers in stored.items():
+        texts = record.tokens.get(precision, {})
+        believed = record.raised and _is_tuned_anew(texts, numbers)
         for name, token in numbers.items():
-            saved = record.tokens.get(precision, {}).get(name)
+            saved = texts.get(name, INFINITY)
             if is_raised(token.value):
                 changes[token] = _original(token, saved)
-            elif token.value == math.inf and saved is not None and float(saved) != math.inf:
+            elif token.value == math.inf and float(saved) != math.inf and not believed:
                 changes[token] = saved
     return changes
 
 
 def came_back(record: PinRecord, stored: Numbers) -> bool:
     """Return whether a released pin's numbers are in the file again, written by a process with an
-    old copy: some are raised, or, for a pin of an older version, all losers that had a time are
-    `Infinity` and the choice has its own."""
+    old copy: some are raised, or, as an older version held a pin, all losers that had a time are
+    `Infinity` and nothing was timed since."""
     return any(
         is_raised(token.value) for numbers in stored.values() for token in numbers.values()
     ) or any(
@@ -119,6 +134,7 @@ def _all_infinite(
     own = (numbers[name].value for name in record.hashes if name in numbers)
     return (
         bool(losers)
+        and not _is_tuned_anew(texts, numbers)
         and any(value != math.inf for value in own)
         and all(name in numbers and numbers[name].value == math.inf for name in losers)
     )

@@ -91,8 +91,10 @@ def plan_difference(agreed: PinPlan, now: PinPlan) -> str:
             return "it was unpinned meanwhile"
         by = f" by {brief(now.replaces.who, 40)}" if now.replaces.who else ""
         return f"{brief(now.replaces.label, 60)} was pinned meanwhile{by}"
-    if (agreed.path, agreed.waits) != (now.path, now.waits):
+    if agreed.path != now.path:
         return f"another cache file holds its times now, {brief(str(now.path), 200)}"
+    if agreed.waits != now.waits:
+        return "its choice was tuned meanwhile" if agreed.waits else "its choice is no longer tuned"
     if _times(agreed) != _times(now):
         return "it was tuned again meanwhile, with other times"
     if (agreed.numbers, agreed.precisions) != (now.numbers, now.precisions):
@@ -142,6 +144,7 @@ def _new_record(file: PinFile, holders: PinHolders, path: Path, request: PinRequ
         applied=now,
         made=first.made if (first := old or released) else now,
         drifts=old.drifts if old and hash in old.hashes else 0,
+        raised=lender is None or lender.raised,
         unknown=old.unknown if old else {},
         variants=_variants(
             holders.variants, hash, request.variants or _former_variants(hash, old, released)
@@ -200,16 +203,19 @@ class PinChange:
     entry: HistoryEntry | None
 
     def revert(self, file: PinFile) -> None:
-        """Undo the change in the content of the file."""
+        """Undo the change in the content of the file. The files that it held until now keep their
+        original text."""
         if self.entry is None:
             return
         file.remove_entry(self.entry)
-        if self.old is not None:
+        if not self.new:
             remove_record(file.released, self.record)
-            file.put(self.old)
+        held = find_record(file.pins, self.record.system_hash, self.record.pin.key) or self.record
+        if self.old is None:
+            remove_record(file.pins, held)
+            file.released.append(replace(held, pending=True, released=time.time()))
         else:
-            remove_record(file.pins, self.record)
-            file.released.append(replace(self.record, pending=True, released=time.time()))
+            file.put(replace(self.old, files=held.files, row=held.row))
 
 
 def pin_in_file(

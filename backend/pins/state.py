@@ -29,7 +29,7 @@ from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, WantedChoice
 from backend.pins.graphs.parts import ChoiceSources
-from backend.pins.numbers import changes_to_hold, is_held, is_time, learn
+from backend.pins.numbers import changes_to_hold, is_held, is_time, is_timed, learn
 from backend.tables.model import is_table_op
 
 
@@ -190,8 +190,7 @@ class GraphSweeper:
             return None
         if is_kernel(record.op):
             return WantedChoice(record.op, record.inputs, record.hash)
-        texts = record.tokens.values()
-        if not any(is_time(t.get(name, INFINITY)) for t in texts for name in record.hashes):
+        if not is_timed(record):
             return None
         return self._wanted(record, record.hash)
 
@@ -337,6 +336,8 @@ def _holds_on(record: PinRecord, stored: Numbers, index: int) -> bool:
 
 def _state_of(record: PinRecord, stored: Numbers | None, graphs: GraphVerdicts) -> PinStatus:
     pin = record.pin
+    if not stored and not is_timed(record):
+        return PinStatus(pin, "orphaned", "not tuned here yet; it applies once tuned")
     if not stored:
         what = (
             "the cache file is gone" if stored is None else "the tuning is no longer in the cache"

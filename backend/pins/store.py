@@ -120,7 +120,6 @@ class PinStore:
         who: str | None = None,
         config: Mapping[str, str] | None = None,
         wait: bool = False,
-        undoes: float = 0.0,
         table: Path | None = None,
         group: PinGroup | None = None,
         agreed: PinPlan | None = None,
@@ -129,15 +128,14 @@ class PinStore:
         """Make `hash` the choice of (op, inputs) in every precision, for every later reader.
 
         See `PinRequest`; `config` (`BLOCK_M`, ...) distinguishes Triton templates in compiled
-        graphs. `group` is the command that pins several choices, `undoes` the time of the unpin
-        that this undoes. `agreed` is the plan that a person agreed to: PinRefused if it has
-        changed. Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was
-        recorded.
+        graphs. `group` is the command that pins several choices. `agreed` is the plan that a person
+        agreed to: PinRefused if it has changed. Raises StoreErrors; then nothing was changed, or
+        `reconcile` finishes what was recorded.
         """
         request = PinRequest(
             system_hash, key, hash, label, note, dict(config or {}), wait, table, variants or {}
         )
-        by = Attribution(who or default_who(), group, undoes)
+        by = Attribution(who or default_who(), group)
 
         def make(file: PinFile, holders: PinHolders) -> list[PinChange]:
             if agreed is not None:
@@ -160,29 +158,26 @@ class PinStore:
         by = Attribution(who or default_who(), group, undoes)
 
         def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
-            chosen = [
-                record
-                for record in _to_release(file)
-                if (record.op, record.inputs) == (key.op, key.inputs)
-                and system_hash in (None, record.system_hash)
-            ]
-            if not chosen:
-                raise PinRefused(
-                    f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned; see the pins"
-                )
-            for other in (r.pin for r in chosen if held and not same_pin(r.pin, held)):
-                raise PinRefused(
-                    f"{brief(other.label, 60)} was pinned meanwhile; nothing was unpinned"
-                )
+            chosen = _pinned(file, key, system_hash, held)
             return [release_in_file(file, holders, record, by) for record in chosen]
 
         return self.change(release)[0]
 
-    def unpin_all(self, who: str | None = None, group: PinGroup | None = None) -> list[PinReport]:
+    def unpin_each(self, pins: Sequence[Pin], group: PinGroup | None = None) -> list[PinReport]:
+        """Release all of these `pins`, or none. Raises PinRefused if another pin replaced one."""
+        by = Attribution(default_who(), group)
+
+        def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
+            chosen = [r for pin in pins for r in _pinned(file, pin.key, pin.system_hash, pin)]
+            return [release_in_file(file, holders, record, by) for record in chosen]
+
+        return self.change(release)
+
+    def unpin_all(self, group: PinGroup | None = None) -> list[PinReport]:
         """Release every pin, also interrupted ones; report the pins that still had an effect."""
         if not _to_release(read_pin_file(self.layout.pins)):
             return []
-        by, pinned = Attribution(who or default_who(), group), 0
+        by, pinned = Attribution(default_who(), group), 0
 
         def release(file: PinFile, holders: PinHolders) -> list[PinChange]:
             nonlocal pinned
@@ -205,17 +200,16 @@ class PinStore:
             graphs.check_writable(self.layout)
             file.save(MAX_PIN_BYTES if any(change.new for change in changes) else MAX_BYTES)
             counts: Counts = {}
-            done: list[str] = []
+            systems = dict.fromkeys(change.record.system_hash for change in changes)
             try:
-                for system in dict.fromkeys(change.record.system_hash for change in changes):
+                for system in systems:
                     counts |= self._holders.agree(file, system, count_drifts=False)
-                    done.append(system)
             except StoreError:
                 for change in reversed(changes):
                     change.revert(file)
                 with contextlib.suppress(StoreError):
                     file.save()
-                for system in done:  # a later file could not be changed
+                for system in systems:  # one of them may have some of its files changed
                     with contextlib.suppress(StoreError):
                         self._holders.agree(file, system, count_drifts=False)
                 raise
@@ -428,6 +422,23 @@ class PinStore:
 def _to_release(file: PinFile) -> list[PinRecord]:
     """Return the pins, and those whose release is not finished."""
     return [*file.pins, *(record for record in file.released if record.pending)]
+
+
+def _pinned(
+    file: PinFile, key: TuningKey, system_hash: str | None, held: Pin | None
+) -> list[PinRecord]:
+    """Return the pins to release of one tuning. Raises PinRefused; see `PinStore.unpin`."""
+    chosen = [
+        record
+        for record in _to_release(file)
+        if (record.op, record.inputs) == (key.op, key.inputs)
+        and system_hash in (None, record.system_hash)
+    ]
+    if not chosen:
+        raise PinRefused(f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned; see the pins")
+    for other in (r.pin for r in chosen if held and not same_pin(r.pin, held)):
+        raise PinRefused(f"{brief(other.label, 60)} was pinned meanwhile; nothing was unpinned")
+    return chosen
 
 
 def _key_of(tuned: Tuned) -> TuningKey:

@@ -18,7 +18,15 @@ from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import PinRefused, brief
 from backend.model.problem import TuningKey
-from backend.pins.file import Counts, HeldText, PinFile, PinRecord, PinRequest, applied_again
+from backend.pins.file import (
+    Counts,
+    HeldText,
+    PinFile,
+    PinRecord,
+    PinRequest,
+    applied_again,
+    hold_text,
+)
 from backend.pins.state import GraphVerdicts, PinStatus
 from backend.tables import registry
 from backend.tables.model import Editing, Entry, NotEditable, Table, entry_key, table_system
@@ -158,9 +166,10 @@ class TableRows:
         """Return whether a restored row is again as it was pinned: a program that had read it
         rewrote its table. Raises CacheUnreadable."""
         row = record.row
-        if row is None or row.original == row.written:
+        text = self._text(record)
+        if row is None or text is None or text == row.original.encode():
             return False
-        return self._text(record) == row.written.encode()
+        return _is_ours(row, text)
 
     def differs(self, record: PinRecord) -> bool:
         """Return whether the row differs from what was written. Raises CacheUnreadable."""
@@ -201,9 +210,9 @@ class TableRows:
                         texts[there], counts[record.identity] = new, 1
             for record in released:
                 there, row = entries.get(record.pin.key), record.row
-                if there is None or row is None or table.text(there) != row.written.encode():
+                if there is None or row is None or not _is_ours(row, table.text(there)):
                     continue  # rewritten since, so it stays
-                if row.original != row.written:
+                if row.original.encode() != table.text(there):
                     texts[there], counts[record.identity] = row.original.encode(), 1
             if texts:
                 check_unwritten(path)
@@ -246,14 +255,20 @@ class TableRows:
 def _hold(file: PinFile, record: PinRecord, table: Table, text: bytes, count_drifts: bool) -> bytes:
     """Return the pinned row of a pin."""
     row = record.row
-    ours = row is not None and text == row.written.encode()
-    original = row.original.encode() if row is not None and ours else text
-    written = rewritten(table, original, record.config)
-    if row is not None and not ours and text != written and count_drifts:
-        record = applied_again(file, record)
     try:
-        row = HeldText(original.decode(), written.decode())
+        new = hold_text(
+            row,
+            text.decode(),
+            lambda original: rewritten(table, original.encode(), record.config).decode(),
+        )
     except UnicodeDecodeError as error:
         raise PinRefused(f"the row of {table.path} is not UTF-8; it is not changed") from error
-    file.put(replace(record, row=row))
+    written = new.written.encode()
+    if row is not None and not _is_ours(row, text) and text != written and count_drifts:
+        record = applied_again(file, record)
+    file.put(replace(record, row=new))
     return written
+
+
+def _is_ours(row: HeldText, text: bytes) -> bool:
+    return row.is_ours(text.decode("utf-8", "replace"))

@@ -122,12 +122,9 @@ def pin_choice(
 
 
 def take_back(pins: Sequence[Pin], layout: Layout) -> None:
-    """Restore what these pins changed. Raises StoreError, also if another pin replaced one of
-    them."""
-    store = PinStore(layout)
-    group = new_group("unpin") if len(pins) > 1 else None
-    for pin in pins:
-        store.unpin(pin.key, pin.system_hash, group=group, held=pin)
+    """Restore what these pins changed, all or nothing. Raises StoreError, also if another pin
+    replaced one of them."""
+    PinStore(layout).unpin_each(pins, new_group("unpin") if len(pins) > 1 else None)
 
 
 def take_all_back(layout: Layout) -> list[Pin]:

@@ -261,6 +261,24 @@ def test_a_table_that_a_program_has_open_is_left_alone(
     assert table.read_bytes() == ROWS + b"\nmore" * 2
 
 
+def test_of_several_pins_all_or_none_are_unpinned(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other0.csv"
+    other.write_bytes(ROWS)
+    for path in (table, other):
+        assert main(["pin", f"{path}:3", "Gemm_Rocblas_-7"]) == 0
+    ids = [pin["id"] for pin in pins(capsys)]
+    with other.open("ab"):
+        assert main(["unpin", f"{table}:3", f"{other}:3"]) == ExitCode.TRY_AGAIN
+    assert (table.read_bytes(), other.read_bytes()) == (PINNED, PINNED)
+    assert [(pin["id"], pin["state"]) for pin in pins(capsys)] == [(id, "unproven") for id in ids]
+    assert main(["unpin", f"{table}:3", f"{other}:3"]) == 0
+    assert (table.read_bytes(), other.read_bytes()) == (ROWS, ROWS)
+    assert main(["undo"]) == 0
+    assert (table.read_bytes(), other.read_bytes()) == (PINNED, PINNED)
+
+
 def test_an_unpin_that_was_cut_short_is_finished(
     table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,14 +12,18 @@ import pytest
 from backend.cache.best_config import KernelFiles, kernel_source_of, read
 from backend.cache.configs import described
 from backend.disk.layout import Layout
-from backend.errors import PinRefused, UnsafePath
+from backend.errors import Busy, PinRefused, UnsafePath
 from backend.model.choice import parse_config
 from backend.model.inductor_kernel import comparable_config, parse
 from backend.model.problem import TuningKey
+from backend.pins.file import PinFile, PinRequest
+from backend.pins.holders import PinHolders
+from backend.pins.plan import Attribution, PinChange, pin_in_file
 from backend.pins.store import PinStore
 from backend.sharing.plan import steps_of
 from backend.sharing.share import Machine, PinExport, parse_share, share_text
 from rocm_tui.actions.share import pins_to_share
+from rocm_tui.actions.tables import pin_row, row_at, solution_of
 from tests.support import inductor_kernels as lab
 
 
@@ -279,3 +283,59 @@ def test_what_is_changed_and_restored_is_counted(store: PinStore) -> None:
     assert store.unpin(key).numbers == 1
     files[1].write_bytes(b"\xff")
     assert [path for path, _ in KernelFiles(store.layout.root).of(key.op, key.inputs)] == files[:1]
+
+
+def test_a_pin_that_is_refused_at_one_file_changes_no_other(store: PinStore) -> None:
+    root = store.layout.root
+    names = ("triton_poi_fused_add_3", "triton_poi_fused_add_7")
+    files = sorted(
+        lab.put_config(lab.put_source(root, lab.source(name)).parent, lab.best_config())
+        for name in names
+    )
+    before, key = [path.read_bytes() for path in files], key_of(files[0])
+    assert files[0].parent != files[1].parent and key_of(files[1]) == key
+    files[1].parent.chmod(0o777)
+    hash, members = config(512)
+    with pytest.raises(UnsafePath, match="every user can write there"):
+        store.pin(None, key, hash, config=members)
+    assert [path.read_bytes() for path in files] == before and store.pins() == ()
+    files[1].parent.chmod(0o700)
+    store.reconcile()
+    assert [path.read_bytes() for path in files] == before
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_pin_that_fails_with_another_gives_the_original_back(
+    store: PinStore, tmp_path: Path, pinned: bool
+) -> None:
+    """The other is a row of a table that a program has open."""
+    kernel = lab.put_source(store.layout.root, lab.source())
+    file = lab.put_config(kernel.parent, lab.best_config())
+    before, key = file.read_bytes(), key_of(file)
+    table = tmp_path / "tunableop_results0.csv"
+    table.write_text("Validator,PT_VERSION,2.6.0\nGemmTunableOp_float_NT,nt_8_8_8,Default,0.01\n")
+    row = row_at(f"{table}:2")
+    rocblas = solution_of(row, "Gemm_Rocblas_2")
+    if pinned:
+        hash, members = config(128)
+        store.pin(None, key, hash, config=members)
+    held = file.read_bytes()
+    pin_row(row, rocblas, store.layout)
+    row_pin = store.pins()[-1]
+    store.unpin(row_pin.key)
+    hash, members = config(512)
+    requests = [
+        PinRequest(None, key, hash, config=members),
+        PinRequest(None, row_pin.key, rocblas.label, config=rocblas.values, table=table),
+    ]
+
+    def make(pins: PinFile, holders: PinHolders) -> list[PinChange]:
+        return [pin_in_file(pins, holders, each, Attribution("me")) for each in requests]
+
+    with table.open("a"), pytest.raises(Busy, match="is open in"):
+        store.change(make)
+    assert file.read_bytes() == held and len(store.pins()) == int(pinned)
+    assert [status.pin.drifts for status in store.reconcile()] == [0] * pinned
+    assert file.read_bytes() == held
+    store.unpin_all()
+    assert file.read_bytes() == before

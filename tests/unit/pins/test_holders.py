@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.cache.autotune import raise_ms as high
+from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk import exchange
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, PinRefused
@@ -185,6 +186,62 @@ def test_a_pin_that_waits_needs_no_file(layout: Layout) -> None:
         store.plan("later", KEY, "mm-c1")
     with pytest.raises(PinRefused, match="there is no cache file"):
         store.plan("../later", KEY, "mm-c1", wait=True)
+
+
+def test_times_of_our_processes_are_folded_before_a_pin(layout: Layout) -> None:
+    """`run` adds them to a large file after a while, and after a kill the next process does."""
+    file = cache_file(layout)
+    tuned = Tuned(OTHER.op, OTHER.inputs, OTHER.precision, {"mm-c1": 1.0, "Cpp-c2": 0.5}, 7.0)
+    Journal(layout.root, file).append(line_of(tuned))
+    store = PinStore(layout)
+    plan = store.plan(None, OTHER, "mm-c1")
+    assert plan.numbers == 1 and not plan.waits
+    report = store.pin(None, OTHER, "mm-c1", agreed=plan)
+    assert report.status and report.status.state == "active"
+    held = read(layout)[OTHER.op][OTHER.inputs][OTHER.precision]
+    assert held == {"mm-c1": 1.0, "Cpp-c2": high(0.5)}
+    store.unpin(OTHER)
+    assert read(layout)[OTHER.op][OTHER.inputs][OTHER.precision] == tuned.timings
+    with pytest.raises(PinRefused, match="is not a choice"):
+        store.plan(None, OTHER, "mm-c9")
+
+
+def test_a_pin_that_waits_says_so_and_is_applied_without_a_drift(layout: Layout) -> None:
+    file = cache_file(layout)
+    tuned = file.read_bytes()
+    file.unlink()
+    store = PinStore(layout)
+    status = store.pin("hash", KEY, "mm-c1", wait=True).status
+    assert status and (status.state, status.detail) == (
+        "orphaned",
+        "not tuned here yet; it applies once tuned",
+    )
+    file.write_bytes(tuned)
+    (status,) = store.status()
+    assert status.state == "drifted" and "older version" not in status.detail
+    (status,) = store.reconcile()
+    assert status.state == "active" and status.pin.drifts == 0
+    assert [entry.what for entry in store.history()] == ["pin"]
+    file.write_bytes(tuned)
+    (status,) = store.reconcile()
+    assert status.pin.drifts == 1
+    store.unpin(KEY)
+    assert file.read_bytes() == tuned
+
+
+def test_a_plan_that_waits_is_not_that_of_a_choice_that_is_tuned(layout: Layout) -> None:
+    file = cache_file(layout)
+    tuned = file.read_bytes()
+    file.unlink()
+    store = PinStore(layout)
+    waiting = store.plan("hash", KEY, "mm-c1", wait=True)
+    file.write_bytes(tuned)
+    with pytest.raises(PinRefused, match="its choice was tuned meanwhile; nothing was pinned"):
+        store.pin("hash", KEY, "mm-c1", wait=True, agreed=waiting)
+    ready = store.plan("hash", KEY, "mm-c1", wait=True)
+    write(layout, {})
+    with pytest.raises(PinRefused, match="its choice is no longer tuned; nothing was pinned"):
+        store.pin("hash", KEY, "mm-c1", wait=True, agreed=ready)
 
 
 def test_new_times_of_the_pinned_choice_are_recorded(layout: Layout) -> None:

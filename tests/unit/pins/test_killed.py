@@ -20,10 +20,12 @@ from backend.model.choice import parse_config
 from backend.model.inductor_kernel import TRITON, comparable_config
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
+from rocm_tui.actions.tables import pin_row, row_at, solution_of
 from rocm_tui.cli import main
 from tests.support import inductor_kernels as lab
 
 Act = Callable[[], object]
+Acts = dict[str, Act]
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "os.utime")
 
 
@@ -61,7 +63,7 @@ def killed(act: Act, at: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def best_configs(top: Path) -> tuple[Path, Act, Act]:
+def best_configs(top: Path) -> tuple[Path, Acts]:
     root = top / "cache_dir"
     kernel = lab.put_source(root, lab.source())
     same = lab.put_source(root, lab.source("triton_poi_fused_add_7"))
@@ -69,16 +71,17 @@ def best_configs(top: Path) -> tuple[Path, Act, Act]:
     lab.put_config(same.parent, json.dumps(lab.best_config(), indent=1))
     found = best_config.kernel_source_of(path, best_config.read(path)).kernel
     key = TuningKey(found.op, found.inputs, "")
-    hash, _, text = described(comparable_config({"XBLOCK": 512}, 8, 1))
-    layout, members = Layout(root), parse_config(text)
-    return (
-        root,
-        lambda: PinStore(layout).pin(None, key, hash, config=members),
-        lambda: PinStore(layout).unpin(key),
-    )
+    layout = Layout(root)
+
+    def pin(block: int) -> None:
+        hash, _, text = described(comparable_config({"XBLOCK": block}, 8, 1))
+        PinStore(layout).pin(None, key, hash, config=parse_config(text))
+
+    acts: Acts = {"pin": partial(pin, 512), "repin": partial(pin, 128)}
+    return root, {**acts, "unpin": lambda: PinStore(layout).unpin(key)}
 
 
-def autotuned(top: Path) -> tuple[Path, Act, Act]:
+def autotuned(top: Path) -> tuple[Path, Acts]:
     root, path = top / "cache_dir", top / "triton" / ("A" * 52) / "k.autotune.json"
     root.mkdir(parents=True)
     path.parent.mkdir(parents=True)
@@ -89,45 +92,70 @@ def autotuned(top: Path) -> tuple[Path, Act, Act]:
     path.write_text(json.dumps({"key": [1024, "torch.float16"], "configs_timings": timings}))
     tuned = configs.read(path)
     key = TuningKey(TRITON, tuned.inputs, "")
-    (hash,) = (config.hash for config in tuned.configs if "BLOCK=32 " in config.name)
+    first, second = sorted(config.hash for config in tuned.configs)
     layout, digest = Layout(root), path.parent.name
-    return (
-        root,
-        lambda: PinStore(layout).pin(digest, key, hash),
-        lambda: PinStore(layout).unpin(key),
+    return root, {
+        "pin": lambda: PinStore(layout).pin(digest, key, first),
+        "repin": lambda: PinStore(layout).pin(digest, key, second),
+        "unpin": lambda: PinStore(layout).unpin(key),
+    }
+
+
+def tuned_table(top: Path) -> tuple[Path, Acts]:
+    root, path = top / "cache_dir", top / "tunableop_results0.csv"
+    root.mkdir(parents=True)
+    path.write_text(
+        "Validator,PT_VERSION,2.6.0\nGemmTunableOp_float_NT,nt_64_64_64,Gemm_Rocblas_1,0.01\n"
     )
+    layout = Layout(root)
+
+    def pin(solution: str) -> None:
+        row = row_at(f"{path}:2")
+        pin_row(row, solution_of(row, solution), layout)
+
+    acts: Acts = {
+        "pin": partial(pin, "Gemm_Rocblas_2"),
+        "repin": partial(pin, "Gemm_Rocblas_3"),
+        "unpin": lambda: PinStore(layout).unpin_all(),
+    }
+    return root, acts
 
 
 def _files(top: Path, root: Path) -> dict[str, tuple[bytes, int]]:
-    """All but ours, and how old those are that tell by it when a kernel was tuned."""
+    """All files but ours. The time of Inductor's and Triton's says when a kernel was tuned."""
     return {
-        str(path.relative_to(top)): (path.read_bytes(), path.stat().st_mtime_ns)
+        str(path.relative_to(top)): (
+            path.read_bytes(),
+            0 if path.suffix == ".csv" else path.stat().st_mtime_ns,
+        )
         for path in top.rglob("*")
         if path.is_file() and root / "rocm_tui" not in path.parents
     }
 
 
-@pytest.mark.parametrize("act", ["pin", "unpin"])
-@pytest.mark.parametrize("make", [best_configs, autotuned])
+@pytest.mark.parametrize("act", ["pin", "repin", "unpin"])
+@pytest.mark.parametrize("make", [best_configs, autotuned, tuned_table])
 def test_after_a_kill_unpinning_gives_back_each_byte_and_leaves_no_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    make: Callable[..., tuple[Path, Act, Act]],
+    make: Callable[..., tuple[Path, Acts]],
     act: str,
 ) -> None:
     for at in range(1, 200):
         top = tmp_path / str(at)
         monkeypatch.setenv("TRITON_CACHE_DIR", str(top / "triton"))
-        root, pin, unpin = make(top)
+        root, acts = make(top)
         before = _files(top, root)
-        if act == "unpin":
-            pin()
-        if not killed(pin if act == "pin" else unpin, at):
+        if act != "pin":
+            acts["pin"]()
+        if not killed(acts[act], at):
             assert at > 20
             return
         store = PinStore(Layout(root))
         if at % 2:
             store.reconcile()
+            if act == "repin" and make is not autotuned:
+                assert [pin.drifts for pin in store.pins()] == [0], at
         store.unpin_all()
         assert _files(top, root) == before, at
     raise AssertionError("it ended never")

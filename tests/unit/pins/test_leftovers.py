@@ -13,13 +13,16 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.errors import UnsafePath
+from backend.model.events import ChoiceSelected
 from backend.pins.file import read_pin_file
 from backend.pins.leftovers import leftovers, remove
 from backend.pins.state import GraphSweeper
 from backend.pins.store import PinStore
+from backend.wire.events import encode
 from rocm_tui.actions.doctor import leftover_checks
 from rocm_tui.cli.entry import main
 from tests.support.pin_lab import KEY, cache_file, make_layout
+from tests.support.subgraphs import decompose_k
 
 DAY = 86400.0
 
@@ -104,6 +107,34 @@ def test_what_a_pin_needs_stays(tmp_path: Path) -> None:
     store.unpin(KEY)
     assert kinds(layout) == {"session": 1}
     assert aside.exists() and told.exists()
+
+
+def test_a_session_of_a_pin_on_another_gpu_and_of_a_subgraph_stays(tmp_path: Path) -> None:
+    subgraph = decompose_k(4)
+    assert "\n" in subgraph
+    layout = make_layout(tmp_path, {"mm": {KEY.inputs: {"highest": {subgraph: 1.0}}}})
+    for name, hash in (("a", "there"), ("b", subgraph)):
+        event = ChoiceSelected(1, 1.0, hash, "timing", None, None)
+        put(layout.sessions / f"{name}.jsonl", 400, encode(event))
+    assert kinds(layout) == {"session": 2}
+    PinStore(layout).pin("hash", KEY, subgraph, variants={"1": "there"}, wait=True)
+    assert kinds(layout) == {}
+
+
+def test_graphs_of_a_pin_that_returned_meanwhile_are_not_removed(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    store = PinStore(layout)
+    store.pin(None, KEY, "Cpp-c2")
+    file = read_pin_file(layout.pins)
+    aside = put(GraphSweeper(layout).folder(file.pins[0]) / "fxgraph" / "x", 40)
+    store.unpin(KEY)
+    file = read_pin_file(layout.pins)
+    file.released.clear()
+    file.save()
+    (old,) = leftovers(layout, time.time()).old
+    assert old.kind == "graphs of a forgotten pin"
+    store.pin(None, KEY, "Cpp-c2")
+    assert not remove(layout, old, time.time()) and aside.exists()
 
 
 def test_an_older_versions_unpacked_bundle_is_removed(tmp_path: Path) -> None:

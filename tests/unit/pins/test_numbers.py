@@ -45,6 +45,14 @@ def stored(highest: dict[str, float], **more: dict[str, float]) -> Numbers:
         # The pinned choice was measured again, and the rival failed.
         ({"a-1": 2.5, "b-2": INF}, True, {"a-1": "2.5", "b-2": "Infinity"}),
         ({"a-1": 2.5, "b-2": INF}, False, {"a-1": "2.5"}),
+        # A program that is not offered the pinned choice tuned again, and the rival failed.
+        (
+            {"a-1": 1.5, "b-2": INF, "c-3": 4.0},
+            True,
+            {"a-1": "1.5", "b-2": "Infinity", "c-3": "4.0"},
+        ),
+        ({"a-1": 1.5, "b-2": INF, "c-3": 4.0}, False, {"a-1": "1.5", "c-3": "4.0"}),
+        ({"a-1": 1.5, "b-2": INF, "c-3": high(4.0)}, True, {"a-1": "1.5", "c-3": "4.0"}),
         # The pinned choice failed beside new times of others.
         ({"a-1": INF, "b-2": 7.0}, True, {"a-1": "Infinity", "b-2": "7.0"}),
         ({"a-1": INF, "b-2": high(0.5)}, True, {}),
@@ -107,6 +115,9 @@ def test_what_a_release_gives_back() -> None:
     }  # fmt: skip
     older = stored({"a-1": 1.5, "b-2": INF, "f-6": INF, "n-7": INF})
     assert changes_to_release(record, older) == {older["highest"]["b-2"]: "0.50"}
+    again = stored({"a-1": 1.25, "b-2": INF})
+    assert changes_to_release(record, again) == {}
+    assert list(changes_to_release(replace(record, raised=False), again).values()) == ["0.50"]
     assert changes_of_strays(found) == {
         tokens["b-2"]: "0.5", tokens["n-7"]: "4.0", found["high"]["b-2"]: "2.0",
     }  # fmt: skip
@@ -124,6 +135,8 @@ def test_what_a_release_gives_back() -> None:
         ({"a-1": 1.5, "b-2": INF, "c-3": 3.0}, False),
         ({"a-1": 1.5, "b-2": INF}, False),
         ({"a-1": INF, "b-2": INF, "c-3": INF}, False),
+        # Tuned since: the rivals failed.
+        ({"a-1": 1.25, "b-2": INF, "c-3": INF}, False),
         ({"b-2": INF, "c-3": INF}, False),
         ({}, False),
     ],

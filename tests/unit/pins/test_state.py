@@ -34,6 +34,7 @@ from tests.unit.pins import test_frozen_weights as frozen
 PIN = PinRecord("mm", "[x]", "highest", "mm-c1", "the choice", "hash", {}, raised=True)
 ENTRY = GraphEntry(Path("/c/fxgraph/a"), "fxgraph/a", 0.0, 1)
 DOUBT = GraphDoubt(("fxgraph/a",), "may call another kernel", "clear {it}")
+TIMED = {"tokens": {"highest": {"mm-c1": "2.0"}}}
 HELD = {"mm-c1": 2.0, "b-2": high(1.0)}
 OURS = "rocm_gemm-ab-1"
 
@@ -46,8 +47,10 @@ def stored(precisions: dict[str, dict[str, float]]) -> Numbers:
 @pytest.mark.parametrize(
     ("numbers", "graphs", "fields", "state", "why"),
     [
-        (None, {}, {}, "orphaned", "file is gone"),
-        ({}, {}, {}, "orphaned", "no longer in the cache"),
+        (None, {}, TIMED, "orphaned", "file is gone"),
+        ({}, {}, TIMED, "orphaned", "no longer in the cache"),
+        (None, {}, {}, "orphaned", "not tuned here yet"),
+        ({}, {}, {}, "orphaned", "not tuned here yet"),
         ({"highest": {"b-2": 1.0}}, {}, {}, "orphaned", "the choice is no longer among"),
         ({"highest": {"mm-c1": math.inf, "b-2": 1.0}}, {}, {}, "orphaned", "no longer among"),
         ({"highest": {"mm-c1": 2.0, "b-2": 1.0}}, {}, {}, "drifted", "1 number was written over"),
