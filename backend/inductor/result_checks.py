@@ -71,13 +71,15 @@ class Truth:
 @dataclass(frozen=True, slots=True)
 class OpSpec:
     """The specification of every choice: the op, its precision, and properties that its inputs
-    lack: a convolution's options, the sizes of the result, the pointwise function applied last."""
+    lack: a convolution's options, the sizes of the result, the pointwise function applied last,
+    and alpha and beta of a sum, None if unknown."""
 
     op: str
     precision: str
     given: Options = ()
     sizes: tuple[int, ...] = ()
     pointwise: str = "none"
+    scales: tuple[float, float] | None = (1.0, 1.0)
 
     @property
     def result(self) -> torch.dtype | None:
@@ -104,7 +106,7 @@ def true_product(spec: OpSpec, inputs: Sequence[Tensor]) -> Truth:
     if spec.op.startswith("qlinear"):
         return _true_quantized(spec, inputs)
     activation = activation_of(spec.activation)
-    sums = sums_of(spec.op, inputs, spec.pointwise)
+    sums = sums_of(spec.op, inputs, spec.pointwise, spec.scales)
     wide, rows = _wide(inputs[0]), ALL
     if (whole := sums.whole) is not None and inputs[0].device.type == "cpu":
         rows = slice(
@@ -350,7 +352,7 @@ def exact_product(spec: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exact
         return None
     if spec.op in CONVOLUTIONS and spec.given:
         return _exact_convolution(spec, inputs, truth)
-    sums = sums_of(spec.op, inputs, spec.pointwise)
+    sums = sums_of(spec.op, inputs, spec.pointwise, spec.scales)
     whole, rows = sums.whole, ALL
     if whole is not None:
         most = true_results.MOST_OPERATIONS if inputs[0].device.type == "cpu" else _GPU_OPERATIONS
@@ -469,7 +471,9 @@ def op_spec_of(
     """Return the specification for all `choices`, whose results have these `sizes`. `given` are a
     convolution's options, if known; ATen's choice has the rest."""
     extern = torch_choices.extern_options(op, list(choices))
-    return OpSpec(op, precision, given or extern.given, tuple(sizes), extern.pointwise)
+    return OpSpec(
+        op, precision, given or extern.given, tuple(sizes), extern.pointwise, extern.scales
+    )
 
 
 def bound_of(choice: ChoiceCaller, exact: Exact, dtype: torch.dtype) -> Exact | None:

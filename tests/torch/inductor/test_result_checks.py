@@ -57,6 +57,24 @@ def products() -> Iterator[Case]:
         + tuple((p + bias.float()).to(BF16) for p in sum_of(a, b)),
         (sum_of(a, b, 16)[0] + bias).to(BF16),
     )
+    yield Case(
+        "addmm, scaled",
+        OpSpec("addmm", "highest", scales=(0.5, 3.0)),
+        (bias, a, b),
+        (
+            torch.addmm(bias, a, b, alpha=0.5, beta=3.0),
+            *((0.5 * p + 3 * bias.float()).to(BF16) for p in sum_of(a, b)),
+        ),
+        (0.5 * sum_of(a, b, 16)[0] + 3 * bias.float()).to(BF16),
+    )
+    unread = torch.full_like(bias, torch.nan)
+    yield Case(
+        "addmm without its bias",
+        OpSpec("addmm", "highest", scales=(2.0, 0.0)),
+        (unread, a, b),
+        (torch.addmm(unread, a, b, alpha=2.0, beta=0.0), *((2 * p).to(BF16) for p in sum_of(a, b))),
+        (2 * sum_of(a, b, 16)[0]).to(BF16),
+    )
     both = list(zip(sum_of(a, b), sum_of(c, d), strict=True))
     yield Case(
         "mm_plus_mm",
@@ -360,6 +378,7 @@ def test_what_is_not_known_has_no_bound() -> None:
         (OpSpec("scaled_mm", "highest"), (a.to(F8), a.to(F8).t(), torch.ones(64), torch.ones(64))),
         (OpSpec("linear_binary", "highest", pointwise="mul"), (a, a, a, a)),
         (OpSpec("linear_unary", "highest", pointwise="mish"), (a, a)),
+        (OpSpec("addmm", "highest", scales=None), (a, a, a.t())),
         (OpSpec("convolution_bwd_input", "highest"), (a, a)),
         (OpSpec("flex_attention", "highest"), (a, a, a)),
     ):
