@@ -310,7 +310,7 @@ class Exact:
         """Return the bound after the function with this name, applied to the result, which may have
         been stored as `dtype` before. Raises NoReference."""
         activation = activation_of(name)
-        if activation is None or name == self.activation:
+        if activation is None or activation == activation_of(self.activation):
             return self
         before = self.off + unit_of(dtype) * (self.values.abs() + self.off)
         off = activation.off(self.values, before)

@@ -386,6 +386,15 @@ def test_what_is_not_known_has_no_bound() -> None:
             true_product(asked, inputs)
 
 
+def test_an_activation_is_applied_once_whatever_its_name_is() -> None:
+    """oneDNN's `swish` is our `silu`."""
+    asked, inputs = OpSpec("linear_unary", "highest", pointwise="swish"), (torch.randn(8, 8),) * 2
+    exact = exact_product(asked, inputs, true_product(asked, inputs))
+    assert exact is not None
+    assert exact.activated("silu", BF16) is exact
+    assert exact.activated("relu", BF16) is not exact
+
+
 def test_a_sum_that_may_lose_all_of_its_terms_has_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     from backend.inductor import result_checks
 
