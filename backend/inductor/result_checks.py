@@ -20,7 +20,7 @@ from backend.counted import counted, noun
 from backend.inductor import true_results
 from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest
-from backend.inductor.benchmark.tensors import epsilon_of
+from backend.inductor.benchmark.tensors import epsilon_of, wide_dtype
 from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch.choices import onednn_takes
 from backend.inductor.torch.tuning import ChoiceCaller, is_extern
@@ -107,7 +107,7 @@ def true_product(spec: OpSpec, inputs: Sequence[Tensor]) -> Truth:
         return _true_quantized(spec, inputs)
     activation = activation_of(spec.activation)
     sums = sums_of(spec.op, inputs, spec.pointwise, spec.scales)
-    wide, rows = _wide(inputs[0]), ALL
+    wide, rows = wide_dtype(inputs[0]), ALL
     if (whole := sums.whole) is not None and inputs[0].device.type == "cpu":
         rows = slice(
             None, None, step(whole.first.a.shape, whole.columns, true_results.MOST_OPERATIONS)
@@ -135,11 +135,6 @@ def _true_quantized(spec: OpSpec, inputs: Sequence[Tensor]) -> Truth:
     kind = torch.iinfo(dtype)
     allowed = 0.5 + 1e-3 + LOW[torch.float32] * terms / scale
     return Truth((values / scale + zero).clamp(kind.min, kind.max), allowed, ALL)
-
-
-def _wide(factor: Tensor) -> torch.dtype:
-    cpu = factor.device.type == "cpu" or not factor.is_floating_point()
-    return torch.float64 if cpu else torch.float32
 
 
 def _values_and_terms(part: Sum, rows: slice, wide: torch.dtype) -> tuple[Tensor, Tensor]:

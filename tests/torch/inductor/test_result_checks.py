@@ -386,6 +386,11 @@ def test_what_is_not_known_has_no_bound() -> None:
             true_product(asked, inputs)
 
 
+def test_a_float64_result_is_computed_in_float64_off_the_cpu() -> None:
+    a, b = (torch.empty(*s, dtype=torch.float64, device="meta") for s in ((0, 16), (16, 8)))
+    assert true_product(OpSpec("mm", "highest"), (a, b)).values.dtype == torch.float64
+
+
 def test_an_activation_is_applied_once_whatever_its_name_is() -> None:
     """oneDNN's `swish` is our `silu`."""
     asked, inputs = OpSpec("linear_unary", "highest", pointwise="swish"), (torch.randn(8, 8),) * 2
