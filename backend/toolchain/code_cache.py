@@ -75,14 +75,24 @@ def _given(options: CompileOptions) -> tuple[object, ...]:
     return (options.standard, [headers.digest for headers in options.headers])
 
 
+_FLAGS: Mapping[TargetKind, tuple[str, ...]] = {
+    "cpu": (),
+    "cuda": ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    "amdgpu": ("HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND"),
+}
+"""Environment variables whose flags the compiler adds to a command."""
+
+
 def toolchain_of(compiler: Compiler, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
-    """Return the digest of the toolchain: headers, command, the compiler's version."""
+    """Return the digest of the toolchain: headers, command, flags in the environment, the
+    compiler's version."""
     # ROCm's folder, three above the program, is in its command.
     nameless = replace(compiler, executable=(f"/ROCM/llvm/bin/{compiler.driver}",))
     places = Path("SOURCE"), Path("OUTPUT"), options.nameless, Path("INCLUDE")
     command = targets.commands(nameless, *places)
     target = compiler.target
-    return _digest(headers_hash(target.kind), command, compiler.version, str(target))[:16]
+    flags = [(name, os.environ[name]) for name in _FLAGS[target.kind] if os.environ.get(name)]
+    return _digest(headers_hash(target.kind), command, compiler.version, str(target), *flags)[:16]
 
 
 @lru_cache(maxsize=3)

@@ -29,7 +29,7 @@ from backend.toolchain.code_cache import (
     toolchain,
     toolchain_of,
 )
-from backend.toolchain.target import CompileOptions, Compiler, cpu
+from backend.toolchain.target import CompileOptions, Compiler, cpu, cuda
 from backend.toolchain.targets import find_compiler, require
 from tests.support.places import ROOT
 from tests.support.toolchain_kernels import available
@@ -358,6 +358,16 @@ def test_a_rebuild_does_not_touch_a_loaded_library(tmp_path: Path) -> None:
     first.path.with_suffix(".json").unlink()
     assert not compile(KERNEL, cpu(), cache_root=tmp_path).from_cache
     lib.entry("run")
+
+
+def test_flags_in_the_environment_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(cuda("sm_90"), "nvcc", ("/usr/local/cuda/bin/nvcc",), "release 12.4")
+    monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
+    keys = []
+    for flags in ("", "--use_fast_math", ""):
+        monkeypatch.setenv("NVCC_APPEND_FLAGS", flags)
+        keys.append(toolchain_of(compiler))
+    assert keys[0] == keys[2] != keys[1]
 
 
 def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
