@@ -17,6 +17,7 @@ import hashlib
 import itertools
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -62,8 +63,9 @@ _COMMON = "rocm_tui"
 
 
 def source_key(source: str, target: Target, options: CompileOptions) -> str:
-    """Return the digest of all inputs known without a compiler, and of this CPU's features."""
-    features = targets.instruction_set() if target.kind == "cpu" else ()
+    """Return the digest of all inputs known without a compiler, and of this CPU's features: a
+    GPU's library has code for the host too."""
+    features = targets.instruction_set() if target.kind == "cpu" else (platform.machine(),)
     how = (options.level, options.defines, options.flags, *_given(options))
     return _digest(source, headers_hash(target.kind), str(target), how, features)[:40]
 

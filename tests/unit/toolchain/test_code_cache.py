@@ -370,6 +370,15 @@ def test_flags_in_the_environment_are_part_of_the_key(monkeypatch: pytest.Monkey
     assert keys[0] == keys[2] != keys[1]
 
 
+def test_a_gpu_library_is_named_for_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts of two architectures may share a cache."""
+    keys = set()
+    for machine in ("x86_64", "aarch64"):
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        keys.add(code_cache.source_key(KERNEL, cuda("sm_90"), CompileOptions()))
+    assert len(keys) == 2
+
+
 def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     found = require(cpu())
     monkeypatch.setenv("CXX", f"{found.executable[0]} -m64")
