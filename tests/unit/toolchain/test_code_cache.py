@@ -383,5 +383,18 @@ def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     found = require(cpu())
     monkeypatch.setenv("CXX", f"{found.executable[0]} -m64")
     assert find_compiler(cpu()) == found
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert isinstance(find_compiler(cpu()), Compiler)
+    for missing in ("no-such-compiler", 'g++ "'):
+        monkeypatch.setenv("CXX", missing)
+        assert isinstance(find_compiler(cpu()), Compiler)
+
+
+def test_cxx_may_name_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = tmp_path / "ccache"
+    launcher.write_text('#!/bin/sh\nexec "$@"\n')
+    launcher.chmod(0o755)
+    plain = require(cpu())
+    monkeypatch.setenv("CXX", f"{launcher} {plain.executable[0]} -m64")
+    compiler = require(cpu())
+    assert compiler.executable == (str(launcher), *plain.executable)
+    assert toolchain_of(compiler) == toolchain_of(plain)
+    assert works(compile(KERNEL, cpu(), cache_root=tmp_path).path)
