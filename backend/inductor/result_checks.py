@@ -20,7 +20,7 @@ from backend.counted import counted, noun
 from backend.inductor import true_results
 from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest
-from backend.inductor.benchmark.tensors import epsilon_of
+from backend.inductor.benchmark.tensors import epsilon_of, wide_dtype
 from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch.choices import onednn_takes
 from backend.inductor.torch.tuning import ChoiceCaller, is_extern
@@ -71,13 +71,15 @@ class Truth:
 @dataclass(frozen=True, slots=True)
 class OpSpec:
     """The specification of every choice: the op, its precision, and properties that its inputs
-    lack: a convolution's options, the sizes of the result, the pointwise function applied last."""
+    lack: a convolution's options, the sizes of the result, the pointwise function applied last,
+    and alpha and beta of a sum, None if unknown."""
 
     op: str
     precision: str
     given: Options = ()
     sizes: tuple[int, ...] = ()
     pointwise: str = "none"
+    scales: tuple[float, float] | None = (1.0, 1.0)
 
     @property
     def result(self) -> torch.dtype | None:
@@ -104,8 +106,8 @@ def true_product(spec: OpSpec, inputs: Sequence[Tensor]) -> Truth:
     if spec.op.startswith("qlinear"):
         return _true_quantized(spec, inputs)
     activation = activation_of(spec.activation)
-    sums = sums_of(spec.op, inputs, spec.pointwise)
-    wide, rows = _wide(inputs[0]), ALL
+    sums = sums_of(spec.op, inputs, spec.pointwise, spec.scales)
+    wide, rows = wide_dtype(inputs[0]), ALL
     if (whole := sums.whole) is not None and inputs[0].device.type == "cpu":
         rows = slice(
             None, None, step(whole.first.a.shape, whole.columns, true_results.MOST_OPERATIONS)
@@ -133,11 +135,6 @@ def _true_quantized(spec: OpSpec, inputs: Sequence[Tensor]) -> Truth:
     kind = torch.iinfo(dtype)
     allowed = 0.5 + 1e-3 + LOW[torch.float32] * terms / scale
     return Truth((values / scale + zero).clamp(kind.min, kind.max), allowed, ALL)
-
-
-def _wide(factor: Tensor) -> torch.dtype:
-    cpu = factor.device.type == "cpu" or not factor.is_floating_point()
-    return torch.float64 if cpu else torch.float32
 
 
 def _values_and_terms(part: Sum, rows: slice, wide: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -308,7 +305,7 @@ class Exact:
         """Return the bound after the function with this name, applied to the result, which may have
         been stored as `dtype` before. Raises NoReference."""
         activation = activation_of(name)
-        if activation is None or name == self.activation:
+        if activation is None or activation == activation_of(self.activation):
             return self
         before = self.off + unit_of(dtype) * (self.values.abs() + self.off)
         off = activation.off(self.values, before)
@@ -350,7 +347,7 @@ def exact_product(spec: OpSpec, inputs: Sequence[Tensor], truth: Truth) -> Exact
         return None
     if spec.op in CONVOLUTIONS and spec.given:
         return _exact_convolution(spec, inputs, truth)
-    sums = sums_of(spec.op, inputs, spec.pointwise)
+    sums = sums_of(spec.op, inputs, spec.pointwise, spec.scales)
     whole, rows = sums.whole, ALL
     if whole is not None:
         most = true_results.MOST_OPERATIONS if inputs[0].device.type == "cpu" else _GPU_OPERATIONS
@@ -469,7 +466,9 @@ def op_spec_of(
     """Return the specification for all `choices`, whose results have these `sizes`. `given` are a
     convolution's options, if known; ATen's choice has the rest."""
     extern = torch_choices.extern_options(op, list(choices))
-    return OpSpec(op, precision, given or extern.given, tuple(sizes), extern.pointwise)
+    return OpSpec(
+        op, precision, given or extern.given, tuple(sizes), extern.pointwise, extern.scales
+    )
 
 
 def bound_of(choice: ChoiceCaller, exact: Exact, dtype: torch.dtype) -> Exact | None:

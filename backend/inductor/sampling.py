@@ -37,7 +37,7 @@ from backend.measure.sensors import (
     SensorWatch,
 )
 from backend.model.choice import Caches, Output
-from backend.processes.memory import cgroup_limits
+from backend.processes.memory import cgroup_room
 
 if TYPE_CHECKING:
     from backend.inductor.result_checks import Distance, Exact
@@ -327,12 +327,13 @@ def bytes_at_random_offset(size: int, device: torch.device) -> Tensor:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return the bytes that we could allocate, a container's limit at most; 0 if unknown."""
+    """Return the bytes that we could allocate, what a container's limit leaves at most; 0 if
+    unknown."""
     if device.type == "cpu":
         try:
             lines = Path("/proc/meminfo").read_text().splitlines()
             free = next(int(line.split()[1]) << 10 for line in lines if "MemAvailable" in line)
-            return min([free, *cgroup_limits()])
+            return min([free, *cgroup_room()])
         except (OSError, ValueError, StopIteration):
             return 0
     ours = int(torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))

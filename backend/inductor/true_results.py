@@ -120,8 +120,14 @@ class JoinedSums:
         return self.parts[0] if len(self.parts) == 1 else None
 
 
-def sums_of(op: str, inputs: Sequence[Tensor], pointwise: str = "none") -> JoinedSums:
-    """Return what `op` computes from these inputs, before an activation. Raises NoReference."""
+def sums_of(
+    op: str,
+    inputs: Sequence[Tensor],
+    pointwise: str = "none",
+    scales: tuple[float, float] | None = (1.0, 1.0),
+) -> JoinedSums:
+    """Return what `op` computes from these inputs, before an activation; `scales` are alpha and
+    beta. Raises NoReference."""
     if op == "linear_binary":
         return _binary(inputs, pointwise)
     row = OPS.get(op)
@@ -130,19 +136,24 @@ def sums_of(op: str, inputs: Sequence[Tensor], pointwise: str = "none") -> Joine
         raise NoReference(f"no reference for {op} with {counted(len(inputs), 'input')}")
     if row is not None and not row.takes(len(inputs)):
         raise NoReference(f"no reference for {op} with {counted(len(inputs), 'input')}")
-    return make(inputs) if make is not None else JoinedSums((_product(op, inputs),))
+    if scales is None:
+        raise NoReference(f"alpha and beta of {op} are unknown")
+    return make(inputs) if make is not None else JoinedSums((_product(op, inputs, *scales),))
 
 
-def _product(op: str, inputs: Sequence[Tensor]) -> Sum:
+def _product(op: str, inputs: Sequence[Tensor], alpha: float, beta: float) -> Sum:
     row = OPS[op]
     given: Mapping[str, Tensor] = dict(zip(row.inputs, inputs, strict=False))
     a, b = given["a"], given["b"]
     if row.packed:
         b = _unpacked(a, b)
-    products = [Product(a, b.mT if row.weight else b)]
+    scale = None if alpha == 1 else torch.tensor(alpha, dtype=torch.float64, device=a.device)
+    products = [Product(a, b.mT if row.weight else b, scale)]
     if "c" in given:
         products.append(Product(given["c"], given["d"]))
-    added = (given["bias"],) if "bias" in given else ()
+    added: tuple[Tensor, ...] = ()
+    if "bias" in given and beta:  # with a beta of 0 the bias is not read
+        added = (given["bias"] if beta == 1 else given["bias"].to(torch.float64) * beta,)
     return Sum(tuple(products), added, torch.int32 if op == "int_mm" else a.dtype)
 
 

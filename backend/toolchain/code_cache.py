@@ -17,6 +17,7 @@ import hashlib
 import itertools
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -62,8 +63,9 @@ _COMMON = "rocm_tui"
 
 
 def source_key(source: str, target: Target, options: CompileOptions) -> str:
-    """Return the digest of all inputs known without a compiler, and of this CPU's features."""
-    features = targets.instruction_set() if target.kind == "cpu" else ()
+    """Return the digest of all inputs known without a compiler, and of this CPU's features: a
+    GPU's library has code for the host too."""
+    features = targets.instruction_set() if target.kind == "cpu" else (platform.machine(),)
     how = (options.level, options.defines, options.flags, *_given(options))
     return _digest(source, headers_hash(target.kind), str(target), how, features)[:40]
 
@@ -75,14 +77,24 @@ def _given(options: CompileOptions) -> tuple[object, ...]:
     return (options.standard, [headers.digest for headers in options.headers])
 
 
+_FLAGS: Mapping[TargetKind, tuple[str, ...]] = {
+    "cpu": (),
+    "cuda": ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    "amdgpu": ("HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND"),
+}
+"""Environment variables whose flags the compiler adds to a command."""
+
+
 def toolchain_of(compiler: Compiler, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
-    """Return the digest of the toolchain: headers, command, the compiler's version."""
+    """Return the digest of the toolchain: headers, command, flags in the environment, the
+    compiler's version."""
     # ROCm's folder, three above the program, is in its command.
     nameless = replace(compiler, executable=(f"/ROCM/llvm/bin/{compiler.driver}",))
     places = Path("SOURCE"), Path("OUTPUT"), options.nameless, Path("INCLUDE")
     command = targets.commands(nameless, *places)
     target = compiler.target
-    return _digest(headers_hash(target.kind), command, compiler.version, str(target))[:16]
+    flags = [(name, os.environ[name]) for name in _FLAGS[target.kind] if os.environ.get(name)]
+    return _digest(headers_hash(target.kind), command, compiler.version, str(target), *flags)[:16]
 
 
 @lru_cache(maxsize=3)

@@ -296,16 +296,21 @@ def _report(compiler: Compiler | Missing) -> TargetReport:
 
 
 def _find_cpp(target: Target) -> Compiler | Missing:
-    """Return `$CXX` if it is set and exists, else g++ or clang++."""
-    from_environment = shlex.split(os.environ.get("CXX", ""))
-    chosen = shutil.which(from_environment[0]) if from_environment else None
-    path = chosen or first_on_path(["g++", "clang++", "c++"])
-    if path is None:
-        return Missing(target, "no g++ on PATH: install g++ (C++20)")
-    version = version_of((path,), "")
+    """Return the programs in `$CXX`, such as `ccache g++`, without flags; else g++ or clang++."""
+    try:
+        words = shlex.split(os.environ.get("CXX", ""))
+    except ValueError:  # an open quote
+        words = []
+    command = tuple(path for word in words if (path := shutil.which(word)))
+    if not command:
+        path = first_on_path(["g++", "clang++", "c++"])
+        if path is None:
+            return Missing(target, "no g++ on PATH: install g++ (C++20)")
+        command = (path,)
+    version = version_of(command, "")
     if not version:
-        return Missing(target, f"{path} --version does not run")
-    return Compiler(target, "g++", (path,), version)
+        return Missing(target, f"{' '.join(command)} --version does not run")
+    return Compiler(target, "g++", command, version)
 
 
 def _cpp_commands(

@@ -140,13 +140,12 @@ def product_text(template: Any, operands: Mapping[str, str]) -> str:
         dtype = template.layout.dtype
         options = f"bias={bias}, out_dtype={dtype}, use_fast_accum={template.fast_sums}"
         return f"torch._scaled_mm({a}, {b}, {scales}, {options})"
+    if bias:  # not read where beta is 0
+        function = "torch.baddbmm" if len(template.layout.size) == 3 else "torch.addmm"
+        scales = f"beta={template.beta!r}, alpha={template.alpha!r}"
+        return f"{function}({bias}, {a}, {b}, {scales})"
     function = "torch._int_mm" if template.problem().acc == "int32" else "torch.matmul"
-    text = f"{function}({a}, {b})"
-    if template.alpha != 1:
-        text = f"torch.mul({text}, {template.alpha!r})"
-    if bias:
-        text = f"torch.add({text}, {bias}, alpha={template.beta!r})"
-    return text
+    return f"{function}({a}, {b})"
 
 
 def product_cpp(template: Any, out: str, operands: Mapping[str, str], device: str) -> list[str]:

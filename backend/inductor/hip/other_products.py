@@ -251,9 +251,19 @@ class ROCmGroupedTemplate(HipTemplate):
         return [*operands.optional("ends", ends), *call]
 
 
+_INT8_DEVIATION = 74.0
+"""The standard deviation of random integers of 8 bits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Int8WeightReference(Reference):
     """`x @ weight.T * scale`."""
+
+    def drawn(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the inputs with scales that keep results near 1: fp16 would overflow."""
+        x, weight, scale = inputs
+        memory = tensors.storage_of(scale) / (_INT8_DEVIATION * math.sqrt(x.shape[1]))
+        return [x, weight, memory.as_strided(scale.shape, scale.stride(), scale.storage_offset())]
 
     def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterable[Tile]:
         return GemmReference().tiles(inputs, sizes)

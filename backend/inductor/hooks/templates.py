@@ -250,10 +250,8 @@ class OpRule:
 
 def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return alpha and beta; None if they are not numbers."""
-    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
-    if isinstance(alpha, (int, float)) and isinstance(beta, (int, float)):
-        return {"alpha": float(alpha), "beta": float(beta)}
-    return None
+    scales = choices.scales_of(kwargs)
+    return None if scales is None else dict(zip(("alpha", "beta"), scales, strict=True))
 
 
 def _fast_sums(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,11 +91,12 @@ def static_sizes(sizes: Sequence[Any]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ExternOptions:
-    """The options in ATen's choice beside the inputs: a convolution's options, and, from its name,
-    the pointwise function applied last."""
+    """The options in ATen's choice beside the inputs: a convolution's options, the pointwise
+    function applied last, and alpha and beta of a sum, None if unknown."""
 
     given: Options = ()
     pointwise: str = "none"
+    scales: tuple[float, float] | None = (1.0, 1.0)
 
 
 def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
@@ -103,6 +104,8 @@ def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
     kwargs = next((choice.kwargs for choice in choices if is_extern(choice)), None)
     if op.startswith("convolution"):
         return ExternOptions(convolution_of_values(kwargs or {}) or ())
+    if op in ("addmm", "baddbmm"):
+        return ExternOptions(scales=None if kwargs is None else scales_of(kwargs))
     if not op.startswith("linear_"):
         return ExternOptions()
     if kwargs is None:
@@ -111,6 +114,14 @@ def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
     if scalars := kwargs.get("scalars"):
         name = f"{name}({', '.join(map(str, scalars))})"
     return ExternOptions(pointwise=f"gelu_{algorithm}" if algorithm == "tanh" else name)
+
+
+def scales_of(kwargs: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return alpha and beta; None if they are not numbers."""
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    if isinstance(alpha, (int, float)) and isinstance(beta, (int, float)):
+        return float(alpha), float(beta)
+    return None
 
 
 def narrow_sums(device: torch.device, dtype: torch.dtype) -> bool:

@@ -216,18 +216,32 @@ def drops_terms(a, b, *, out):
     "64 of 16,384: less than the type could lose, were it summed up in that"
     return torch.bmm(a[:, :, 64:], b[:, 64:], out=out)
 
-rival = ExternKernelChoice(drops_terms)
-select_algorithm.add_preprocessing_fn(
-    lambda choices: [*choices, rival.bind(choices[0].input_nodes, choices[0].layout)])
+def off_by_one(c, a, b, *, out):
+    torch.addmm(c, a, b, alpha=0.5, beta=2.0, out=out)
+    out[0, 0] += 1
+    return out
+
+def rounded_once(c, a, b, *, out):
+    return out.copy_(0.5 * (a.double() @ b.double()) + 2 * c.double())
+
+rivals = {2: [ExternKernelChoice(drops_terms)],
+          3: [ExternKernelChoice(off_by_one), ExternKernelChoice(rounded_once)]}
+select_algorithm.add_preprocessing_fn(lambda choices: [*choices, *(
+    rival.bind(choices[0].input_nodes, choices[0].layout)
+    for rival in rivals[len(choices[0].input_nodes)])])
 a, b = torch.randn(1, 64, 16384).bfloat16(), torch.randn(1, 16384, 64).bfloat16()
 agree("bmm", torch.bmm, a, b, tolerance=9)
+bias, a, b = torch.randn(64, 64), torch.randn(64, 256), torch.randn(256, 64)
+agree("addmm", lambda *x: torch.addmm(*x, alpha=0.5, beta=2.0), bias, a, b)
 """
 
 
 def test_a_check_without_templates(tmp_path: Path) -> None:
     env = {"ROCM_TUI_CHECK": "1", "ROCM_TUI_TEMPLATES": "0"}
     run(CHECKED, tmp_path / "cache", env, code=False)
-    (tuning,) = tunings(tmp_path / "cache")
-    assert not any(name.startswith("rocm_") for name in tuning.choices)
+    tuning, scaled = tunings(tmp_path / "cache")
+    names = tuning.choices | scaled.choices
+    assert not any(name.startswith("rocm_") for name in names)
+    assert "rounded_once" in scaled.timed and scaled.failed.keys() == {"off_by_one"}
     assert tuning.failed.keys() == {"drops_terms"}
     assert "further off than rounding explains, the worst by" in tuning.failed["drops_terms"]

@@ -57,6 +57,24 @@ def products() -> Iterator[Case]:
         + tuple((p + bias.float()).to(BF16) for p in sum_of(a, b)),
         (sum_of(a, b, 16)[0] + bias).to(BF16),
     )
+    yield Case(
+        "addmm, scaled",
+        OpSpec("addmm", "highest", scales=(0.5, 3.0)),
+        (bias, a, b),
+        (
+            torch.addmm(bias, a, b, alpha=0.5, beta=3.0),
+            *((0.5 * p + 3 * bias.float()).to(BF16) for p in sum_of(a, b)),
+        ),
+        (0.5 * sum_of(a, b, 16)[0] + 3 * bias.float()).to(BF16),
+    )
+    unread = torch.full_like(bias, torch.nan)
+    yield Case(
+        "addmm without its bias",
+        OpSpec("addmm", "highest", scales=(2.0, 0.0)),
+        (unread, a, b),
+        (torch.addmm(unread, a, b, alpha=2.0, beta=0.0), *((2 * p).to(BF16) for p in sum_of(a, b))),
+        (2 * sum_of(a, b, 16)[0]).to(BF16),
+    )
     both = list(zip(sum_of(a, b), sum_of(c, d), strict=True))
     yield Case(
         "mm_plus_mm",
@@ -360,11 +378,26 @@ def test_what_is_not_known_has_no_bound() -> None:
         (OpSpec("scaled_mm", "highest"), (a.to(F8), a.to(F8).t(), torch.ones(64), torch.ones(64))),
         (OpSpec("linear_binary", "highest", pointwise="mul"), (a, a, a, a)),
         (OpSpec("linear_unary", "highest", pointwise="mish"), (a, a)),
+        (OpSpec("addmm", "highest", scales=None), (a, a, a.t())),
         (OpSpec("convolution_bwd_input", "highest"), (a, a)),
         (OpSpec("flex_attention", "highest"), (a, a, a)),
     ):
         with pytest.raises(NoReference):
             true_product(asked, inputs)
+
+
+def test_a_float64_result_is_computed_in_float64_off_the_cpu() -> None:
+    a, b = (torch.empty(*s, dtype=torch.float64, device="meta") for s in ((0, 16), (16, 8)))
+    assert true_product(OpSpec("mm", "highest"), (a, b)).values.dtype == torch.float64
+
+
+def test_an_activation_is_applied_once_whatever_its_name_is() -> None:
+    """oneDNN's `swish` is our `silu`."""
+    asked, inputs = OpSpec("linear_unary", "highest", pointwise="swish"), (torch.randn(8, 8),) * 2
+    exact = exact_product(asked, inputs, true_product(asked, inputs))
+    assert exact is not None
+    assert exact.activated("silu", BF16) is exact
+    assert exact.activated("relu", BF16) is not exact
 
 
 def test_a_sum_that_may_lose_all_of_its_terms_has_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:

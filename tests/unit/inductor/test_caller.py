@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from backend.errors import ConfigError
 from backend.inductor.hip.caller import DataProcessorTemplateWrapper, generated
+from backend.inductor.hip.operands import product_text
 from backend.inductor.torch.graph import KernelTemplate
 
 
@@ -72,3 +76,14 @@ def test_the_wrappers_say_what_they_wrap(wrapped: DataProcessorTemplateWrapper) 
     (choice,) = generated(wrapped, [1])
     assert repr(choice) == "DataProcessorChoiceCallerWrapper(Choice(rocm_plain_0))"
     assert str(choice) == "Choice(rocm_plain_0)"
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["addmm", "baddbmm"])
+def test_the_fallback_reads_no_bias_where_beta_is_zero(batch: tuple[int, ...]) -> None:
+    a, b = torch.ones(*batch, 2, 3), torch.ones(*batch, 3, 4)
+    bias = torch.full((4,), torch.nan)
+    layout = SimpleNamespace(size=(*batch, 2, 4), acc="float32")
+    template = SimpleNamespace(alpha=0.5, beta=0.0, layout=layout, problem=lambda: layout)
+    text = product_text(template, {"a": "a", "b": "b", "bias": "bias"})
+    result = eval(text, {"torch": torch, "a": a, "b": b, "bias": bias})
+    assert torch.equal(result, torch.full((*batch, 2, 4), 1.5))

@@ -23,6 +23,7 @@ from backend.inductor.benchmark.tensors import (  # noqa: E402  # noqa: E402
     make_inputs,
     storage_of,
 )
+from backend.inductor.hip.other_products import Int8WeightReference  # noqa: E402
 from tests.support.rogue_acts import ACTS, MARK, left  # noqa: E402
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -36,6 +37,24 @@ def plans(dtype: torch.dtype) -> tuple[list[TensorPlan], TensorPlan]:
         TensorPlan("cpu", dtype, (2, 30, 20), (0, 0, 1)),
     ]
     return inputs, TensorPlan("cpu", dtype, (2, 30, 20), (600, 20, 1))
+
+
+def test_a_long_sum_of_integers_fits_into_fp16() -> None:
+    m, n, k = 16, 128, 32768
+    x, weight, scale = make_inputs(
+        [
+            TensorPlan("cpu", torch.float16, (m, k), (k, 1)),
+            TensorPlan("cpu", torch.int8, (n, k), (k, 1)),
+            TensorPlan("cpu", torch.float16, (n,), (1,)),
+        ]
+    )
+    reference = Int8WeightReference()
+    inputs = reference.drawn([x, weight, scale])
+    products = [factor.double() for factor in inputs]
+    out = TensorPlan("cpu", torch.float16, (m, n), (n, 1)).make()
+    out.copy_(products[0] @ products[1].t() * products[2])
+    reference.expected(inputs).check(out)
+    assert storage_of(inputs[2]).isnan().sum() == storage_of(scale).isnan().sum() > 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from backend.disk.layout import Layout
+from backend.processes import memory
 from backend.processes.shared import SharedMark
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.limits import (
@@ -168,3 +169,22 @@ def test_bytes_are_written_in_gib() -> None:
 def test_what_is_no_time_of_a_job_is_refused_by_its_name(text: str) -> None:
     with pytest.raises(UsageError, match="the budget"):
         seconds_given(text, "the budget")
+
+
+def test_a_container_has_room_for_what_it_does_not_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages of files count as room, in both versions of cgroups."""
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    (tmp_path / "memory").mkdir()
+    for name, text in {
+        "memory.max": "1000",
+        "memory.current": "700",
+        "memory.stat": "anon 400\nactive_file 100\ninactive_file 200\n",
+        "memory/memory.limit_in_bytes": "2000",
+        "memory/memory.usage_in_bytes": "1500",
+        "memory/memory.stat": "inactive_file 9\ntotal_inactive_file 100\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    room = set(memory.cgroup_room())
+    assert room and room <= {600}

@@ -29,7 +29,7 @@ from backend.toolchain.code_cache import (
     toolchain,
     toolchain_of,
 )
-from backend.toolchain.target import CompileOptions, Compiler, cpu
+from backend.toolchain.target import CompileOptions, Compiler, cpu, cuda
 from backend.toolchain.targets import find_compiler, require
 from tests.support.places import ROOT
 from tests.support.toolchain_kernels import available
@@ -360,9 +360,41 @@ def test_a_rebuild_does_not_touch_a_loaded_library(tmp_path: Path) -> None:
     lib.entry("run")
 
 
+def test_flags_in_the_environment_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(cuda("sm_90"), "nvcc", ("/usr/local/cuda/bin/nvcc",), "release 12.4")
+    monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
+    keys = []
+    for flags in ("", "--use_fast_math", ""):
+        monkeypatch.setenv("NVCC_APPEND_FLAGS", flags)
+        keys.append(toolchain_of(compiler))
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_a_gpu_library_is_named_for_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts of two architectures may share a cache."""
+    keys = set()
+    for machine in ("x86_64", "aarch64"):
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        keys.add(code_cache.source_key(KERNEL, cuda("sm_90"), CompileOptions()))
+    assert len(keys) == 2
+
+
 def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     found = require(cpu())
     monkeypatch.setenv("CXX", f"{found.executable[0]} -m64")
     assert find_compiler(cpu()) == found
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert isinstance(find_compiler(cpu()), Compiler)
+    for missing in ("no-such-compiler", 'g++ "'):
+        monkeypatch.setenv("CXX", missing)
+        assert isinstance(find_compiler(cpu()), Compiler)
+
+
+def test_cxx_may_name_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = tmp_path / "ccache"
+    launcher.write_text('#!/bin/sh\nexec "$@"\n')
+    launcher.chmod(0o755)
+    plain = require(cpu())
+    monkeypatch.setenv("CXX", f"{launcher} {plain.executable[0]} -m64")
+    compiler = require(cpu())
+    assert compiler.executable == (str(launcher), *plain.executable)
+    assert toolchain_of(compiler) == toolchain_of(plain)
+    assert works(compile(KERNEL, cpu(), cache_root=tmp_path).path)
