@@ -110,9 +110,7 @@ class StderrRelay:
         self._pid = os.fork()
         if self._pid == 0:
             try:
-                self._detach()
-                os.close(self._control)
-                os.close(self.child_end)
+                self._detach(control)
                 self._pass_on(control, ours)
             finally:
                 os._exit(self.mid_line)
@@ -133,7 +131,7 @@ class StderrRelay:
 
     # In the other process.
 
-    def _detach(self) -> None:
+    def _detach(self, control: int) -> None:
         """Get no signal that is for the program or for us, and hold nothing open but stderr."""
         signal.set_wakeup_fd(-1)
         for name in _IGNORED:
@@ -142,6 +140,10 @@ class StderrRelay:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
+        for descriptor in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+            if descriptor > 2 and descriptor not in (control, self._descriptor):
+                with contextlib.suppress(OSError):  # the one that listed them is closed
+                    os.close(descriptor)
 
     def _pass_on(self, control: int, group: int) -> None:
         """Until the end of the stream and of the program, whose run has the process `group`. A run
