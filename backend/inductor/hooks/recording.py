@@ -91,8 +91,12 @@ class Recorder:
         """Open the session, or complete its record now that Inductor is loaded."""
         if self._described:
             return
+        try:
+            session = _hooked_session()
+        except RuntimeError:  # CUDA, which answers nothing in a fork of a process that used it
+            session = _session()
         self._described = True
-        session, early = _hooked_session(), self._writer
+        early = self._writer
         if early is not None:
             session = replace(session, started=early.session.started)
             if session.cache_dir == early.session.cache_dir:
@@ -127,7 +131,8 @@ class Recorder:
             if pid != os.getpid():
                 return
             for action in self._last_words:
-                action()
+                with guard.quietly("the last results before the end are not recorded"):
+                    action()
             if self._writer is not None:
                 self.write(SessionEnded(time.time()))
                 self._writer.close()

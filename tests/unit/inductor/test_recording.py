@@ -85,6 +85,7 @@ def test_tunings_outside_of_inductor_are_numbered_from_1(layout: Layout) -> None
 def test_the_end_is_written_once_after_the_last_words(layout: Layout) -> None:
     recorder = Recorder()
     recorder.begin(ActivityChanged(1.0, "running"))
+    recorder.before_end(lambda: [][0])
     recorder.before_end(lambda: recorder.write(BenchmarkStarted(1, 2.0)))
     recorder.end_in(os.getpid() + 1)
     assert len(logs(layout)[0]) == 2, "that is another process"
@@ -208,6 +209,22 @@ def test_a_session_is_described_once_inductor_is_there(
     assert [recorder.next_number(), recorder.next_graph(), recorder.next_number()] == [1, 1, 2]
     ((start,),) = logs(layout)
     assert start == SessionStarted(described) and len(calls) == 1
+
+
+def test_a_session_is_recorded_where_the_device_does_not_answer(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in a fork of a process that has used CUDA."""
+
+    def refuse() -> Session:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    monkeypatch.setattr(recording, "_hooked_session", refuse)
+    recorder = Recorder()
+    assert [recorder.next_graph(), recorder.next_number()] == [1, 1]
+    ((start,),) = logs(layout)
+    assert isinstance(start, SessionStarted) and start.session.device is None
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("moved", [False, True])
