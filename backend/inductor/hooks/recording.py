@@ -98,7 +98,7 @@ class Recorder:
         self._described = True
         early = self._writer
         if early is not None:
-            session = replace(session, started=early.session.started)
+            session = replace(session, id=early.session.id, started=early.session.started)
             if session.cache_dir == early.session.cache_dir:
                 early.session = session
                 self._put(SessionStarted(session))
@@ -182,8 +182,13 @@ def write_alone(log: EventWriter, event: Event) -> str:
 
 
 def session_id(run: str) -> str:
-    """Return the id of this process's session, which begins with the id of its run."""
-    return f"{run}-{os.getpid()}" if run else secrets.token_hex(8)
+    """Return an id for this process's session, which begins with the id of its run and ends with
+    the pid."""
+    if not run:
+        return secrets.token_hex(8)
+    if run_info().get("pid") != str(os.getppid()):  # maybe on another host, where pids recur
+        run = f"{run}.{secrets.token_hex(4)}"
+    return f"{run}-{os.getpid()}"
 
 
 def _session() -> Session:

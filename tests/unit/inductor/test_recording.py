@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sys
 import threading
 import time
@@ -50,7 +51,7 @@ def logs(layout: Layout) -> list[list[Event]]:
 
 
 def test_the_first_event_opens_the_session(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(environment.RUN, '{"run": "run7"}')
+    monkeypatch.setenv(environment.RUN, f'{{"run": "run7", "pid": "{os.getppid()}"}}')
     monkeypatch.setenv("RANK", "3")
     recorder, begun = Recorder(), time.time()
     recorder.write(BenchmarkStarted(1, 1.0))
@@ -192,8 +193,14 @@ def test_a_session_of_one_event_has_an_end(layout: Layout, tmp_path: Path) -> No
     assert "kept nowhere" in said and "\n" not in said
 
 
-def test_an_id_begins_with_its_run() -> None:
+def test_an_id_begins_with_its_run(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the run's own child it is the one that the run itself gave it; two hosts or containers of
+    a run may have other processes of one pid."""
+    monkeypatch.setenv(environment.RUN, f'{{"pid": "{os.getppid()}"}}')
     assert session_id("run7") == f"run7-{os.getpid()}"
+    monkeypatch.setenv(environment.RUN, '{"pid": "0"}')
+    assert re.fullmatch(rf"run7\.[0-9a-f]{{8}}-{os.getpid()}", session_id("run7"))
+    assert session_id("run7") != session_id("run7")
     assert len(session_id("")) == 16 and session_id("") != session_id("")
 
 
@@ -237,11 +244,13 @@ def test_what_is_known_of_a_session_early_is_completed(
     early = recorder.session
     assert early is not None and early.device is None
     home = tmp_path / "moved" if moved else layout.root
-    described = replace(early, cache_dir=str(home), device="cpu", started=early.started + 5)
+    described = replace(
+        early, id="other", cache_dir=str(home), device="cpu", started=early.started + 5
+    )
     monkeypatch.setattr(recording, "_hooked_session", lambda: described)
     assert recorder.next_number() == 1
     session = recorder.session
-    assert session == replace(described, started=early.started)
+    assert session == replace(described, id=early.id, started=early.started)
     kept = [SessionStarted(early), ActivityChanged(1.0, "running"), SessionStarted(session)]
     assert logs(Layout(home)) == [kept[2:] if moved else kept]
     assert len(logs(layout)) == (0 if moved else 1)
