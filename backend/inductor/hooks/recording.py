@@ -5,7 +5,6 @@ event for each change, a few per compile."""
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import os
 import secrets
@@ -103,10 +102,10 @@ class Recorder:
                 early.session = session
                 self._put(SessionStarted(session))
                 return
-            # The program has set another cache dir since; only its start was recorded.
+            # The program has set another cache dir since: this log says which.
+            for event in (SessionStarted(session), SessionEnded(time.time())):
+                early.write(event)
             early.close()
-            with contextlib.suppress(OSError):
-                early.path.unlink()
         self._open(session)
 
     def _open(self, session: Session) -> None:
