@@ -38,6 +38,7 @@ CEILINGS: Sequence[Ceiling] = (
         "ROCm is not a Debian package; ziglang compiles for AMD GPUs without linking its runtime",
     ),
     Ceiling("no clang", 2, "g++ and ziglang are the compilers of CI"),
+    Ceiling("this torch has one precision for all", 1, "torch 2.8"),
     Ceiling("the builtins are those of CDNA", 2, "that case exists for other GPUs only"),
     Ceiling(
         r".*corpus|needs the folder of real logs|the public tables"

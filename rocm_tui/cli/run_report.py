@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.counted import counted
+from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.ranks.job import AGREE
 from rocm_tui.actions.agree import agreement_in
@@ -56,7 +57,8 @@ def closing_lines(run: FinishedRun, records: RunRecords) -> Sequence[str]:
 def _recorded_line(run: FinishedRun, records: RunRecords) -> str:
     """`2 tunings recorded in DIR, with 1 compiled graph`, or why nothing was recorded."""
     if records.nothing:
-        return f"nothing was recorded: {_why_nothing(run, records)}"
+        here = " here" if records.moved_to else ""
+        return f"nothing was recorded{here}: {_why_nothing(run, records)}"
     text = f"{counted(records.tunings, 'tuning')} recorded in {plain(str(run.layout.sessions))}"
     more = [counted(records.graphs, "compiled graph")] if records.graphs else []
     if records.kept:
@@ -70,6 +72,8 @@ def _recorded_line(run: FinishedRun, records: RunRecords) -> str:
 def _why_nothing(run: FinishedRun, records: RunRecords) -> str:
     if records.unhooked:
         return plain(records.unhooked)
+    if records.moved_to:
+        return f"the program set TORCHINDUCTOR_CACHE_DIR to {plain(records.moved_to)}"
     if records.sessions:
         tuned = "tuned" if run.options.shares else "tuned (graphs are not recorded: --no-shares)"
         return f"torch was imported, and no torch.compile {tuned} or compiled a graph"
@@ -103,6 +107,9 @@ def _of_nothing(run: FinishedRun, records: RunRecords, commands: ShellCommands) 
         return Advice(NO_KERNEL, _again(run, "--cache-dir", "NEW"))
     if run.status:
         return Advice(f"the program {_ended(run.status)}", commands.line("sessions"))
+    if records.moved_to:
+        there = ShellCommands(Layout(Path(records.moved_to)))
+        return Advice("what is recorded there", there.line("ls"))
     if records.sessions:
         return Advice("whether the program reaches torch.compile", commands.line("sessions"))
     return Advice(

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, spec_from_file_location
 from typing import Any
 
@@ -21,13 +21,20 @@ RUN = "ROCM_TUI_RUN"
 
 
 class BackendFinder(MetaPathFinder):
-    """Finds the one package `backend`, in `folder`."""
+    """Finds the one package `backend`, in `folder`. The last finder also hears of a module that is
+    not in it, and says where the program has a package of that name."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, last: bool = False) -> None:
         self.folder = folder
+        self._last = last
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != "backend":
+            ours = self._last and fullname.startswith("backend.")
+            theirs = PathFinder.find_spec("backend") if ours else None
+            if theirs is not None:
+                where = theirs.origin or ", ".join(theirs.submodule_search_locations or ())
+                _say(f"{where} came too late, and ours hides it: put it on PYTHONPATH")
             return None
         return spec_from_file_location(
             fullname,
@@ -66,7 +73,7 @@ def provide(folder: str, first: bool = False) -> str | None:
         return None
     spec = _found()
     if spec is None:
-        sys.meta_path.append(BackendFinder(folder))
+        sys.meta_path.append(BackendFinder(folder, last=True))
         return None
     places = list(spec.submodule_search_locations or ())
     if any(_is_ours(place) for place in places):

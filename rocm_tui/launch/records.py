@@ -39,7 +39,8 @@ class RunRecords:
     that selected nothing for them, since Inductor loaded them from its cache. `unhooked` is why a
     process was not recorded to its end, if one was not. `measured` counts kernels measured in the
     program, `kept` the tunings of `@triton.autotune` that were kept. `sessions` are the ids of the
-    run's processes that loaded our hooks; `torch` is whether the program itself was seen to load
+    run's processes that loaded our hooks, and `moved_to` the cache dir of one that set another than
+    the run's, if one did; `torch` is whether the program itself was seen to load
     torch. `ranks` are the logs of a job's ranks, `others` those of ranks under other runs that
     worked at the same time, maybe for the same job. `logs` are all logs of this run.
     """
@@ -53,6 +54,7 @@ class RunRecords:
     kept: int = 0
     torch: bool = False
     sessions: tuple[str, ...] = ()
+    moved_to: str | None = None
     ranks: tuple[Path, ...] = ()
     others: tuple[Path, ...] = ()
     logs: tuple[Path, ...] = ()
@@ -65,7 +67,7 @@ class RunRecords:
 
 def read_records(run: FinishedRun) -> RunRecords:
     """Read what the sessions of the run recorded."""
-    tunings, measured, torch, leads, unhooked = 0, 0, False, False, None
+    tunings, measured, torch, leads, unhooked, moved_to = 0, 0, False, False, None, None
     graphs, untuned, selected_by = set[str](), set[str](), set[str]()
     warm = set[str]()
     sessions: list[str] = []
@@ -85,6 +87,8 @@ def read_records(run: FinishedRun) -> RunRecords:
             torch |= any(isinstance(event, ActivityChanged) for event in events)
             continue
         sessions.append(session.id)
+        places = [e.session.cache_dir for e in events if isinstance(e, SessionStarted)]
+        moved_to = places[-1] if places[-1] != places[0] else moved_to
         tunings += _count_tunings(events)
         selected_by |= {event.by for event in events if isinstance(event, ChoiceSelected)}
         measured += sum(isinstance(event, TuningMeasured) for event in events)
@@ -106,6 +110,7 @@ def read_records(run: FinishedRun) -> RunRecords:
         kept=_kept(run) if run.options.cache_triton else 0,
         torch=torch,
         sessions=tuple(sessions),
+        moved_to=moved_to,
         ranks=tuple(ranks),
         others=tuple(others),
         logs=tuple(logs),

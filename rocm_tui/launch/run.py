@@ -177,11 +177,13 @@ class Child:
         return process.returncode
 
     def _start(self, command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        # What we inherited is for the program: `<(...)`, `3>file`. All that we open is not passed.
         if self._relay is None:
-            return subprocess.Popen(command, env=env)
+            return subprocess.Popen(command, env=env, close_fds=False)
         self._relay.start()
         try:
-            return subprocess.Popen(command, env=env, stderr=self._relay.child_end)
+            stderr = self._relay.child_end
+            return subprocess.Popen(command, env=env, stderr=stderr, close_fds=False)
         finally:
             os.close(self._relay.child_end)
 

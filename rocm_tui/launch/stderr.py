@@ -23,6 +23,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -73,7 +74,8 @@ class StderrRelay:
 
     `table_filter` keeps what it recognises off our stderr; the log, opened at the first byte, has
     the beginning and the end of all; `line` is drawn beside it. What our stderr or the log does not
-    take any more (closed, disk full) is dropped: the program must not notice.
+    take any more (closed, disk full) is dropped: the program must not notice. A line, filter or
+    log that raises is left out from then on.
     """
 
     def __init__(
@@ -110,9 +112,7 @@ class StderrRelay:
         self._pid = os.fork()
         if self._pid == 0:
             try:
-                self._detach()
-                os.close(self._control)
-                os.close(self.child_end)
+                self._detach(control)
                 self._pass_on(control, ours)
             finally:
                 os._exit(self.mid_line)
@@ -133,7 +133,7 @@ class StderrRelay:
 
     # In the other process.
 
-    def _detach(self) -> None:
+    def _detach(self, control: int) -> None:
         """Get no signal that is for the program or for us, and hold nothing open but stderr."""
         signal.set_wakeup_fd(-1)
         for name in _IGNORED:
@@ -142,6 +142,10 @@ class StderrRelay:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
+        for descriptor in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+            if descriptor > 2 and descriptor not in (control, self._descriptor):
+                with contextlib.suppress(OSError):  # the one that listed them is closed
+                    os.close(descriptor)
 
     def _pass_on(self, control: int, group: int) -> None:
         """Until the end of the stream and of the program, whose run has the process `group`. A run
@@ -161,7 +165,7 @@ class StderrRelay:
                 if until < math.inf:
                     break
             if self._line is not None and _is_in_front(group):
-                self._line.look()
+                self._draw(self._line.look)
         self._release()
 
     def _patience(self, until: float) -> float | None:
@@ -172,9 +176,16 @@ class StderrRelay:
         return None if self._line is None else LOOK_SECONDS
 
     def _clear_line(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.clear()
+        if self._line is not None:
+            self._draw(self._line.clear)
+        self._line = None
+
+    def _draw(self, draw: Callable[[], None]) -> None:
+        """Draw the status line; where that fails go on without it: the program writes here."""
+        try:
+            draw()
+        except Exception:
+            self._line = None
 
     def _release(self) -> None:
         if self._filter is not None:
@@ -190,24 +201,33 @@ class StderrRelay:
             data = b""
         if data:
             self._keep(data)
-            self._show(data if self._filter is None else self._filter.feed(data))
+            self._show(self._filtered(data))
         return bool(data)
 
-    def _keep(self, data: bytes) -> None:
-        if self._open_log is not None:
-            self._log, self._open_log = self._open_log(), None
-        if self._log is None:
-            return
+    def _filtered(self, data: bytes) -> bytes:
+        if self._filter is None:
+            return data
         try:
-            self._log.write(data)
-        except OSError:
+            return self._filter.feed(data)
+        except Exception:  # it keeps what it held
+            held, self._filter = self._filter.release(), None
+            return held + data
+
+    def _keep(self, data: bytes) -> None:
+        open_log, self._open_log = self._open_log, None
+        try:
+            if open_log is not None:
+                self._log = open_log()
+            if self._log is not None:
+                self._log.write(data)
+        except Exception:
             self._log = None
 
     def _show(self, data: bytes) -> None:
         if data:
             self.mid_line = not data.endswith(b"\n")
             if self._line is not None:
-                self._line.wrote(data)
+                self._draw(partial(self._line.wrote, data))
         view = memoryview(data)
         while view and self._target is not None:
             try:
@@ -301,7 +321,6 @@ class TableFilter:
 
     def feed(self, data: bytes) -> bytes:
         lines = (self._pending + data).split(b"\n")
-        self._pending = b""
         out = [self._line(line + b"\n") for line in lines[:-1]]
         out.append(self._partial(lines[-1]))
         return b"".join(out)

@@ -42,10 +42,14 @@ class SessionProcess:
         return not self.session.torch
 
 
+_OF_A_PROCESS = re.compile(r"\.[0-9a-f]{8}$")
+"""What the hooks add to the run's name in a process that the run did not start itself."""
+
+
 def run_of(session: Session) -> str:
     """The run whose name the session's id begins with; empty for any other session."""
     run, _, pid = session.id.rpartition("-")
-    return run if pid == str(session.pid) else ""
+    return _OF_A_PROCESS.sub("", run) if pid == str(session.pid) else ""
 
 
 def fuller(before: Session | None, new: Session) -> Session:

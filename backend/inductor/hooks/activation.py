@@ -249,14 +249,14 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name = name
         self._action = action
+        self._done = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or self._done:
             return None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+        self._done = True  # it stays there: another thread's import would skip the next finder
         with quietly(f"the hooks are off: {fullname} cannot be watched"):
             spec = find_spec(fullname)
             if spec is not None and spec.loader is not None:

@@ -85,7 +85,7 @@ def is_program(env: Mapping[str, str] = os.environ) -> bool:
 
 def is_compile_worker() -> bool:
     """Return whether this process only compiles for another one, started by Inductor itself."""
-    return "compile_worker" in "".join(sys.argv[:1])
+    return "".join(sys.argv[:1]).endswith("torch/_inductor/compile_worker/__main__.py")
 
 
 def rank(env: Mapping[str, str] = os.environ) -> int | None:

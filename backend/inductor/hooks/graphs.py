@@ -58,7 +58,8 @@ def uses_path(layout: Layout, graph_id: str) -> Path:
 
 
 def keep_uses(layout: Layout, graph_id: str, key: str | None, uses: Sequence[TuningUse]) -> None:
-    """Store the tunings of a graph for later processes. Raises StoreError."""
+    """Store the tunings of a graph for later processes. Raises StoreError or WireError, also for a
+    damaged file, which stays as it is."""
     path = uses_path(layout, graph_id)
     if _read_uses(path).get(key or "") == tuple(uses):
         return
@@ -72,17 +73,16 @@ def keep_uses(layout: Layout, graph_id: str, key: str | None, uses: Sequence[Tun
 
 
 def kept_uses(layout: Layout, graph_id: str, key: str | None) -> tuple[TuningUse, ...]:
-    """Return the stored tunings of a graph."""
-    return _read_uses(uses_path(layout, graph_id)).get(key or "", ())
+    """Return the stored tunings of a graph; none from a damaged file."""
+    with contextlib.suppress(CacheUnreadable, WireError):
+        return _read_uses(uses_path(layout, graph_id)).get(key or "", ())
+    return ()
 
 
 def _read_uses(path: Path) -> Mapping[str, tuple[TuningUse, ...]]:
-    """Read the file; a damaged file counts as empty, and is replaced."""
     if not path.is_file():
         return {}
-    with contextlib.suppress(CacheUnreadable, WireError):
-        return read(_Kept, safe.load_json(path, safe.read_bytes(path, MAX_BYTES))).keys
-    return {}
+    return read(_Kept, safe.load_json(path, safe.read_bytes(path, MAX_BYTES))).keys
 
 
 # The text of a graph, taken before it is compiled, since Inductor changes it meanwhile

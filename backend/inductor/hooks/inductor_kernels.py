@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # heavy, and few programs request it
     from backend.inductor.kernel_bench import KernelBench
 
 UNRECORDED = "the tuning of a Triton kernel is not recorded"
-Undo = Callable[[], None]
+Undo = Callable[[Autotuner], None]
 
 
 def install(recorder: Recorder) -> None:
@@ -112,7 +112,7 @@ class _Hooks:
             if not torch_api.is_unusable(error):
                 raise
             self._give_up(autotuner, pin, error)
-            undo()
+            undo(autotuner)
             return stock()
         self._pinned[autotuner] = pin, undo
         return result
@@ -139,7 +139,7 @@ class _Hooks:
             (pin, undo), why = self._pinned[autotuner], describe(error)
         del self._pinned[autotuner]
         self._give_up(autotuner, pin, why)
-        undo()
+        undo(autotuner)
         torch_api.start_over(autotuner)
         return stock(**kwargs)
 

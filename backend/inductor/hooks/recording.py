@@ -5,7 +5,6 @@ event for each change, a few per compile."""
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import os
 import secrets
@@ -91,18 +90,22 @@ class Recorder:
         """Open the session, or complete its record now that Inductor is loaded."""
         if self._described:
             return
+        try:
+            session = _hooked_session()
+        except RuntimeError:  # CUDA, which answers nothing in a fork of a process that used it
+            session = _session()
         self._described = True
-        session, early = _hooked_session(), self._writer
+        early = self._writer
         if early is not None:
-            session = replace(session, started=early.session.started)
+            session = replace(session, id=early.session.id, started=early.session.started)
             if session.cache_dir == early.session.cache_dir:
                 early.session = session
                 self._put(SessionStarted(session))
                 return
-            # The program has set another cache dir since; only its start was recorded.
+            # The program has set another cache dir since: this log says which.
+            for event in (SessionStarted(session), SessionEnded(time.time())):
+                early.write(event)
             early.close()
-            with contextlib.suppress(OSError):
-                early.path.unlink()
         self._open(session)
 
     def _open(self, session: Session) -> None:
@@ -127,7 +130,8 @@ class Recorder:
             if pid != os.getpid():
                 return
             for action in self._last_words:
-                action()
+                with guard.quietly("the last results before the end are not recorded"):
+                    action()
             if self._writer is not None:
                 self.write(SessionEnded(time.time()))
                 self._writer.close()
@@ -177,8 +181,13 @@ def write_alone(log: EventWriter, event: Event) -> str:
 
 
 def session_id(run: str) -> str:
-    """Return the id of this process's session, which begins with the id of its run."""
-    return f"{run}-{os.getpid()}" if run else secrets.token_hex(8)
+    """Return an id for this process's session, which begins with the id of its run and ends with
+    the pid."""
+    if not run:
+        return secrets.token_hex(8)
+    if run_info().get("pid") != str(os.getppid()):  # maybe on another host, where pids recur
+        run = f"{run}.{secrets.token_hex(4)}"
+    return f"{run}-{os.getpid()}"
 
 
 def _session() -> Session:

@@ -201,7 +201,7 @@ def _was_found(config: Config, by: str) -> bool:
 def descending(autotuner: Autotuner, tries: Compare, fails: Fail, takes: Decide) -> Iterator[None]:
     """A context that reports each config that coordinate descent tries before it is timed, and
     afterwards its time, or why it cannot be compiled or launched."""
-    tuner = autotuner.coordesc_tuner
+    tuner: Any = autotuner.coordesc_tuner
     stock = tuner.compare_config
 
     def compare_config(func: Any, candidate: Config, best: Config, *rest: Any) -> Any:
@@ -221,7 +221,7 @@ def descending(autotuner: Autotuner, tries: Compare, fails: Fail, takes: Decide)
     try:
         yield
     finally:
-        del tuner.compare_config
+        vars(tuner).pop("compare_config", None)  # two threads may call a new kernel at once
 
 
 # Pins
@@ -234,10 +234,10 @@ def is_deterministic(autotuner: Autotuner) -> bool:
 
 def keep_only(
     autotuner: Autotuner, hash: str, texts: Mapping[str, str]
-) -> Callable[[], None] | None:
+) -> Callable[[Autotuner], None] | None:
     """Make the config with the hash `hash` the only one that is compiled, loaded and launched;
-    return a function that undoes that. None, without any change, if it is not offered and cannot be
-    created.
+    return a function that undoes that, and does not keep the tuner alive. None, without any change,
+    if it is not offered and cannot be created.
 
     Raises compile errors, if another process compiled configs without this one.
     """
@@ -258,7 +258,7 @@ def keep_only(
     if not results:
         autotuner.configs = [config]
 
-    def undo() -> None:
+    def undo(autotuner: Autotuner) -> None:
         autotuner.configs, autotuner.compile_results = configs, results
         for mark in marks:
             with suppress(AttributeError):

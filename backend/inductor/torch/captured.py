@@ -394,7 +394,8 @@ def ends(nodes: Sequence[Any]) -> Iterator[tuple[str, int]]:
         for given in node.all_input_nodes:
             kind = getattr(given.meta["val"], "dtype", None)
             if given.op == "placeholder" and kind == torch.int32:
-                yield given.name, int(grouped_rows(a, b))
+                rows = grouped_rows(a, b)  # as a number, a symbol would be fixed for the program
+                yield given.name, _hint(rows) if isinstance(rows, torch.SymInt) else rows
 
 
 def grouped_rows(a: Sequence[Any], b: Sequence[Any]) -> Any:

@@ -150,7 +150,11 @@ def _in_graph(op: str) -> Mapping[str, Any]:
     if op in CONVOLUTION_RESULTS and target is aten.convolution_backward.default:
         _, image, weight, _, *given = node.args
         result = weight if op == "convolution_bwd_weight" else image
-        sizes = list(result.meta["val"].shape)
+        # A symbol taken as a number would be fixed, and the program recompiled for each size.
+        sizes = [
+            size.node.hint if isinstance(size, torch.SymInt) else size
+            for size in result.meta["val"].shape
+        ]
         return dict(
             zip(
                 (*CONVOLUTION, CONVOLUTION_RESULTS[op]),

@@ -100,7 +100,14 @@ def precision() -> str:
     """Return the third key of the persistent cache: `highest`, or `cuda:none,mkldnn:none`."""
     if _precision_key is not None:
         return str(_precision_key())
-    return str(torch.get_float32_matmul_precision())
+    try:
+        return str(torch.get_float32_matmul_precision())
+    except RuntimeError:  # set per backend; without a tuning stock PyTorch does not ask either
+        return ",".join(f"{name}:{part.fp32_precision}" for name, part in _backends().items())
+
+
+def _backends() -> Mapping[str, Any]:
+    return {"cuda": torch.backends.cuda.matmul, "mkldnn": torch.backends.mkldnn.matmul}
 
 
 def set_precision(wanted: str) -> None:
@@ -108,10 +115,10 @@ def set_precision(wanted: str) -> None:
     or ValueError if this torch has none of that name."""
     if wanted == precision():
         return
-    if _precision_key is None or ":" not in wanted:
+    if ":" not in wanted or not hasattr(torch.backends.mkldnn, "matmul"):
         torch.set_float32_matmul_precision(wanted)
         return
-    backends = {"cuda": torch.backends.cuda.matmul, "mkldnn": torch.backends.mkldnn.matmul}
+    backends = _backends()
     for part in wanted.split(","):
         name, _, value = part.partition(":")
         if name not in backends:

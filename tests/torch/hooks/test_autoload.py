@@ -14,6 +14,7 @@ from backend.inductor.torch import versions
 from backend.model.events import ActivityChanged, HooksOff, SessionEnded, SessionStarted
 from rocm_tui import environment as hook_env
 from tests.support.hooked import launch, launch_program, sessions
+from tests.support.places import ROOT
 from tests.support.torch_models import child_env
 
 MODULES = "import sys, torch; print(sorted(m for m in sys.modules if m.split('.')[0] == 'backend'))"
@@ -187,6 +188,24 @@ def test_a_program_with_a_backend_of_its_own_keeps_it(tmp_path: Path) -> None:
     done = launch(program, tmp_path / "cache")
     assert done.stdout == "1\n", done.stderr
     assert done.stderr.count("\n") == 1 and "hides ours; the program runs unhooked" in done.stderr
+
+
+def test_a_backend_that_comes_after_torch_is_hidden_and_named(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "backend"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "own.py").touch()
+    source = (
+        f"import sys; sys.path[:0] = [{str(hook_env.HOOKS)!r}]\n"
+        f"import rocm_tui_autoload; rocm_tui_autoload.provide({str(ROOT / 'backend')!r})\n"
+        f"import backend; sys.path.append({str(tmp_path / 'src')!r}); import backend.own"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", source], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "No module named 'backend.own'" in done.stderr
+    said = f"rocm-tui: {package / '__init__.py'} came too late, and ours hides it: put it on"
+    assert done.stderr.startswith(said)
 
 
 def test_known_versions() -> None:

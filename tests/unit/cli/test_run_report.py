@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,21 @@ def test_a_pipe_of_another_rank_gets_nothing(tmp_path: Path) -> None:
     assert lines(layout, terminal=False, env={"RANK": "1"}) == []
     assert len(lines(layout, terminal=False, env={"RANK": "0"})) == 3
     assert lines(Layout(tmp_path / "none"), terminal=False) == []
+
+
+def test_a_program_that_set_another_cache_dir_is_recorded_there(tmp_path: Path) -> None:
+    layout, other = Layout(tmp_path / "run"), tmp_path / "other"
+    session = Session("run-9", "node", 9, started=1.8e9, cache_dir=str(layout.root))
+    writer = EventWriter(layout, session)
+    for place in (layout.root, other):
+        writer.write(SessionStarted(replace(session, cache_dir=str(place))))
+    writer.write(SessionEnded(1.8e9))
+    writer.close()
+    assert lines(layout) == [
+        f"nothing was recorded here: the program set TORCHINDUCTOR_CACHE_DIR to {other}",
+        "worth a look: what is recorded there",
+        f"next: rocm-tui ls --cache-dir {other}",
+    ]
 
 
 def test_the_command_that_tunes_is_complete(tmp_path: Path) -> None:

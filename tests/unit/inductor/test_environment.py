@@ -67,8 +67,8 @@ def test_the_program_of_a_run_is_its_child_or_a_rank(
 
 @pytest.mark.parametrize(
     ("argv", "is_worker"),
-    [(["/x/compile_worker/__main__.py", "--pid"], True), (["train.py", "compile_worker"], False),
-     ([], False)],
+    [(["/x/torch/_inductor/compile_worker/__main__.py", "--pid"], True),
+     (["/x/compile_workers/train.py", "compile_worker"], False), ([], False)],
 )  # fmt: skip
 def test_a_compile_worker_is_named_by_its_program(
     monkeypatch: pytest.MonkeyPatch, argv: list[str], is_worker: bool

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from backend.errors import UnsafePath
+from backend.errors import CacheUnreadable, UnsafePath
 from backend.inductor.hooks import graphs
 from backend.model.graph import TuningUse
+from backend.wire.codec import WireError
 
 
-def test_a_file_of_tunings_that_is_no_such_file_says_nothing(tmp_path: Path) -> None:
+def test_a_file_of_tunings_that_is_no_such_file_says_nothing_and_stays(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     use = TuningUse("mm", "[]", "highest", 3, "mm-x")
     path = graphs.uses_path(layout, "abcdef0")
@@ -20,8 +21,12 @@ def test_a_file_of_tunings_that_is_no_such_file_says_nothing(tmp_path: Path) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         assert graphs.kept_uses(layout, "abcdef0", "k") == ()
-        graphs.keep_uses(layout, "abcdef0", "k", [use])
-        assert graphs.kept_uses(layout, "abcdef0", "k") == (use,)
+        with pytest.raises((CacheUnreadable, WireError)):
+            graphs.keep_uses(layout, "abcdef0", "k", [use])
+        assert path.read_bytes() == content
+    path.unlink()
+    graphs.keep_uses(layout, "abcdef0", "k", [use])
+    assert graphs.kept_uses(layout, "abcdef0", "k") == (use,)
     for number in range(graphs.MAX_KEYS + 5):
         graphs.keep_uses(layout, "abcdef0", f"k{number}", [use])
     assert graphs.kept_uses(layout, "abcdef0", "k4") == ()

@@ -6,6 +6,8 @@ Inductor's tuner runs in `tests/torch/triton`; here its kernel and configs are g
 from __future__ import annotations
 
 import time
+import weakref
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from backend.inductor.hooks import inductor_kernels
 from backend.inductor.hooks.inductor_kernels import KernelWatch
+from backend.inductor.torch import autotuner as torch_api
 from backend.model.choice import Choice
 from backend.model.events import (
     BenchmarkStarted,
@@ -39,6 +42,44 @@ class Recorder:
     def next_number(self) -> int:
         self.count += 1
         return self.count
+
+
+class Tuner:
+    """A tuner of configs by coordinate descent, which times nothing."""
+
+    def compare_config(self, func: Any, candidate: Any, best: Any) -> tuple[bool, float]:
+        return True, func(candidate)
+
+
+def test_two_threads_may_descend_in_one_kernel_at_once() -> None:
+    kernel: Any = SimpleNamespace(coordesc_tuner=Tuner())
+    taken: list[tuple[Any, ...]] = []
+
+    def descending() -> AbstractContextManager[None]:
+        return torch_api.descending(
+            kernel, lambda *_: None, lambda *_: None, lambda *args: taken.append(args)
+        )
+
+    first, second = descending(), descending()
+    first.__enter__()
+    second.__enter__()
+    for context in (first, second):
+        kernel.coordesc_tuner.compare_config(float, 1, 2)
+        context.__exit__(None, None, None)
+    assert (1, 1.0) in taken and vars(kernel.coordesc_tuner) == {}
+
+
+def test_a_kernel_with_a_pin_is_freed_with_its_graph() -> None:
+    config = SimpleNamespace(kwargs={"XBLOCK": 8}, num_warps=4, num_stages=1)
+    kernel: Any = Autotuner()
+    kernel.configs, kernel.compile_results = [config, SimpleNamespace(**vars(config))], []
+    undo = torch_api.keep_only(kernel, torch_api.named(config)[0], {})
+    assert undo is not None and kernel.configs == [config]
+    undo(kernel)
+    assert len(kernel.configs) == 2
+    gone = weakref.ref(kernel)
+    del kernel
+    assert gone() is None and undo is not None
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sys
 import threading
 import time
@@ -50,7 +51,7 @@ def logs(layout: Layout) -> list[list[Event]]:
 
 
 def test_the_first_event_opens_the_session(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(environment.RUN, '{"run": "run7"}')
+    monkeypatch.setenv(environment.RUN, f'{{"run": "run7", "pid": "{os.getppid()}"}}')
     monkeypatch.setenv("RANK", "3")
     recorder, begun = Recorder(), time.time()
     recorder.write(BenchmarkStarted(1, 1.0))
@@ -85,6 +86,7 @@ def test_tunings_outside_of_inductor_are_numbered_from_1(layout: Layout) -> None
 def test_the_end_is_written_once_after_the_last_words(layout: Layout) -> None:
     recorder = Recorder()
     recorder.begin(ActivityChanged(1.0, "running"))
+    recorder.before_end(lambda: [][0])
     recorder.before_end(lambda: recorder.write(BenchmarkStarted(1, 2.0)))
     recorder.end_in(os.getpid() + 1)
     assert len(logs(layout)[0]) == 2, "that is another process"
@@ -191,8 +193,14 @@ def test_a_session_of_one_event_has_an_end(layout: Layout, tmp_path: Path) -> No
     assert "kept nowhere" in said and "\n" not in said
 
 
-def test_an_id_begins_with_its_run() -> None:
+def test_an_id_begins_with_its_run(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the run's own child it is the one that the run itself gave it; two hosts or containers of
+    a run may have other processes of one pid."""
+    monkeypatch.setenv(environment.RUN, f'{{"pid": "{os.getppid()}"}}')
     assert session_id("run7") == f"run7-{os.getpid()}"
+    monkeypatch.setenv(environment.RUN, '{"pid": "0"}')
+    assert re.fullmatch(rf"run7\.[0-9a-f]{{8}}-{os.getpid()}", session_id("run7"))
+    assert session_id("run7") != session_id("run7")
     assert len(session_id("")) == 16 and session_id("") != session_id("")
 
 
@@ -210,21 +218,41 @@ def test_a_session_is_described_once_inductor_is_there(
     assert start == SessionStarted(described) and len(calls) == 1
 
 
+def test_a_session_is_recorded_where_the_device_does_not_answer(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in a fork of a process that has used CUDA."""
+
+    def refuse() -> Session:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    monkeypatch.setattr(recording, "_hooked_session", refuse)
+    recorder = Recorder()
+    assert [recorder.next_graph(), recorder.next_number()] == [1, 1]
+    ((start,),) = logs(layout)
+    assert isinstance(start, SessionStarted) and start.session.device is None
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("moved", [False, True])
 def test_what_is_known_of_a_session_early_is_completed(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moved: bool
 ) -> None:
-    """Where the program has set another cache dir meanwhile, the log moves there."""
+    """Where the program has set another cache dir meanwhile, a log goes on there, and the first one
+    ends with its name."""
     recorder = Recorder()
     recorder.begin(ActivityChanged(1.0, "running"))
     early = recorder.session
     assert early is not None and early.device is None
     home = tmp_path / "moved" if moved else layout.root
-    described = replace(early, cache_dir=str(home), device="cpu", started=early.started + 5)
+    described = replace(
+        early, id="other", cache_dir=str(home), device="cpu", started=early.started + 5
+    )
     monkeypatch.setattr(recording, "_hooked_session", lambda: described)
     assert recorder.next_number() == 1
     session = recorder.session
-    assert session == replace(described, started=early.started)
+    assert session == replace(described, id=early.id, started=early.started)
     kept = [SessionStarted(early), ActivityChanged(1.0, "running"), SessionStarted(session)]
     assert logs(Layout(home)) == [kept[2:] if moved else kept]
-    assert len(logs(layout)) == (0 if moved else 1)
+    (events,) = logs(layout)
+    assert events[:3] == kept and [type(event) for event in events[3:]] == [SessionEnded] * moved

@@ -261,7 +261,7 @@ def test_a_tuning_that_a_file_had_is_selected_from_the_cache(
 @pytest.mark.parametrize(
     ("seconds", "argv", "wanted"),
     [("2", "program.py", True), ("0", "program.py", False), ("", "program.py", False),
-     ("2", "/torch/compile_worker/__main__.py", False)],
+     ("2", "/torch/_inductor/compile_worker/__main__.py", False)],
 )  # fmt: skip
 def test_kernels_are_measured_in_the_program_alone_and_where_it_is_requested(
     monkeypatch: pytest.MonkeyPatch, seconds: str, argv: str, wanted: bool

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
+from rocm_tui.launch.run import Child, RunOptions, run
+from rocm_tui.launch.stderr import BoundedLog, TableFilter
 from tests.support.hooked import LAUNCHER, launch
 from tests.support.torch_models import child_env
 
@@ -180,6 +182,96 @@ def test_a_run_that_is_killed_or_stopped_does_not_hinder_the_program(
         assert running.wait(60) == (-9 if how == signal.SIGKILL else 0)
     (kept,) = Layout(tmp_path).sessions.glob("*.stderr.log")
     assert kept.read_bytes() == written
+
+
+HOLDS = """
+import os, sys
+given = int(sys.argv[1])
+os.write(given, b"data")
+os.close(given)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_descriptor_of_the_caller_reaches_the_program_and_no_helper_of_ours(
+    tmp_path: Path,
+) -> None:
+    """As of `<(...)`, of `3>file`, or of make's jobs. Its reader waits for all that have it."""
+    reading, given = os.pipe()
+    words = [*LAUNCHER, "--", sys.executable, "-S", "-c", HOLDS, str(given)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, env=child_env(tmp_path), pass_fds=[given], **pipes) as running:
+        os.close(given)
+        assert running.stdin is not None and running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        running.kill()
+        assert os.read(reading, 9) == b"data"
+        assert select.select([reading], [], [], 60)[0] and os.read(reading, 9) == b""
+        running.stdin.close()
+    os.close(reading)
+
+
+class _Broken:
+    """A status line in which a method raises, as if by a fault of ours."""
+
+    def __init__(self, method: str, raised: Path) -> None:
+        self._method, self._raised = method, raised
+
+    def _act(self, method: str) -> None:
+        if method == self._method:
+            self._raised.touch()
+            raise ValueError("a fault of ours")
+
+    def look(self) -> None:
+        self._act("look")
+
+    def wrote(self, data: bytes) -> None:
+        self._act("wrote")
+
+    def clear(self) -> None:
+        pass
+
+
+WRITES = """
+import os, sys, time
+os.write(2, b"AUTOTUNE")
+time.sleep(0.01)
+os.write(2, b" is a word\\none\\n")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+os.write(2, b"two\\n")
+"""
+
+
+@pytest.mark.parametrize("part", ["look", "wrote", "filter", "log"])
+def test_a_part_of_the_relay_that_raises_costs_the_program_nothing(
+    tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    raised = tmp_path / "raised"
+    line = _Broken(part, raised)
+    if part == "filter":
+        monkeypatch.setattr(TableFilter, "_line", lambda *_: line._act(part))
+    if part == "log":
+        monkeypatch.setattr(BoundedLog, "write", lambda *_: line._act(part))
+    command = [sys.executable, "-S", "-c", WRITES, str(raised)]
+    status = run(
+        command,
+        RunOptions(cache_dir=tmp_path / "cache", quiet=part == "filter"),
+        child_env(tmp_path / "cache"),
+        make_line=lambda layout, run: line,
+    )
+    assert (status, capfd.readouterr().err) == (0, "AUTOTUNE is a word\none\ntwo\n")
+
+
+def test_a_program_whose_stderr_is_not_relayed_gets_them_too() -> None:
+    reading, given = os.pipe()
+    os.set_inheritable(given, True)
+    program = "import os, sys; os.write(int(sys.argv[1]), b'data')"
+    assert Child().run([sys.executable, "-S", "-c", program, str(given)], os.environ) == 0
+    os.close(given)
+    assert os.read(reading, 9) == b"data"
+    os.close(reading)
 
 
 def _on_terminal(

@@ -195,3 +195,4 @@ def test_who_is_meant_is_named_but_not_everybody() -> None:
     with pytest.raises(NoSuchSession, match=r"no session of /c .*did you mean 'vm-5\d'"):
         required_sessions(many, "vn-55", "/c")
     assert run_of(Session("vm-1-170-ab-1", pid=2)) == ""
+    assert run_of(Session("vm-1-170-ab.0123abcd-2", pid=2)) == "vm-1-170-ab"
