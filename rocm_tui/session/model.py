@@ -19,7 +19,7 @@ from backend.model.choice import Measurement
 from backend.model.inductor_kernel import TRITON
 from backend.model.problem import TuningKey
 from backend.model.session import Fault, Session, systems_of
-from backend.model.tuning import Tuning
+from backend.model.tuning import PinState, Tuning
 from rocm_tui.ingest.records import (
     ActivitySeen,
     Dropped,
@@ -115,6 +115,10 @@ class Row:
     def is_device(self) -> bool:
         """Whether it is one device of a problem that several tuned."""
         return self.key.rpartition("#")[2].startswith("@")
+
+    @property
+    def pin_state(self) -> PinState | None:
+        return self.pin.state if self.pin else None
 
 
 Finished: TypeAlias = "tuple[Tuning, PinStatus | None, str | None, str, bool, tuple[Tuning, ...]]"

@@ -69,8 +69,7 @@ def test_a_row_waits_for_its_pin_and_never_names_the_unpinned_winner(tmp_path: P
         Keeper(feed.layout, feed.inbox, awaited=True).reconcile(read_only=True)
         row = rows_of(feed)[KEY.inputs]
         used = in_use(row)
-        assert used is not None and used.hash == "mm-bb"
-        assert row.pin is not None and row.pin.state == "active"
+        assert used is not None and used.hash == "mm-bb" and row.pin_state == "active"
         assert "●" in shown(row)["pin"]
         feed.inbox.put_records([Seen("/x.jsonl#1", Tuning("bmm"))])
         until(lambda: len(rows_of(feed)) == 3)

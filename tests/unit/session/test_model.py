@@ -178,7 +178,7 @@ def test_a_pinned_tuning_shows_its_measured_times() -> None:
         (ATEN_HASH, A, False),
         (CPP_HASH, B, False),
     ]
-    assert row.pin is not None and row.pin.state == "active"
+    assert row.pin_state == "active"
     assert not model.set_pins([pin_status({ATEN_HASH: A, CPP_HASH: B})])
     model.set_pins([])
     assert model.rows()[0].tuning.choices[-1].failed
@@ -203,7 +203,7 @@ def test_a_pin_is_shown_on_the_tuning_of_its_own_system() -> None:
     assert other.tuning.choices[-1].failed, "another system's choice failed there"
     second = replace(status, state="drifted", pin=replace(status.pin, system_hash="55"))
     model.set_pins([status, second])
-    assert {row.tuning.sources: row.pin and row.pin.state for row in model.rows()} == {
+    assert {row.tuning.sources: row.pin_state for row in model.rows()} == {
         here.sources: "active",
         there.sources: "drifted",
     }
