@@ -37,6 +37,7 @@ def config_command(write: bool, check: bool, yes: bool, json: bool) -> int:
     Example: rocm-tui config --write
     """
     common.require_at_most_one(write=write, check=check)
+    common.require_at_most_one(write=write, json=json)
     if write:
         return _write(replace=yes)
     now = settings_now()

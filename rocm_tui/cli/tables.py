@@ -26,7 +26,7 @@ from rocm_tui.render.cover import (
     cover_text,
 )
 from rocm_tui.render.entries import LintJson, findings_text, rules_text
-from rocm_tui.tables.coverage import Coverage, cover
+from rocm_tui.tables.coverage import Coverage, Covered, cover
 from rocm_tui.tables.device import device_given
 from rocm_tui.tables.lint import RULE_IDS
 from rocm_tui.tables.untuned import untuned_lists
@@ -79,6 +79,7 @@ def lint_command(
 
     Example: rocm-tui lint tunableop_results0.csv --device MI300X
     """
+    common.require_at_most_one(rules=rules, json=json)
     if rules:
         say.out(rules_text())
         return ExitCode.YES
@@ -147,9 +148,11 @@ def cover_command(
         raise NoSuchSource(_NOTHING)
     written = [] if write is None else write_untuned(coverage.rows, write, force)
     if json:
-        say.out_json(CoverJson.of(coverage, [_written_json(each) for each in written]))
+        say.out_json(
+            CoverJson.of(coverage, _shown(coverage, missed), list(map(_written_json, written)))
+        )
     else:
-        _print_coverage(coverage, len(files.tables), missed)
+        _print_coverage(coverage, len(files.tables), _shown(coverage, missed))
         for each in written:
             products = counted(each.untuned.rows, "product")
             say.out(plain(f"wrote {each.path}: {products} for {TUNERS[each.untuned.tuner]}"))
@@ -161,8 +164,11 @@ def cover_command(
     return ExitCode.of(coverage.complete)
 
 
-def _print_coverage(coverage: Coverage, tables: int, missed: bool) -> None:
-    rows = tuple(row for row in coverage.rows if row.lacking or not missed)
+def _shown(coverage: Coverage, missed: bool) -> tuple[Covered, ...]:
+    return tuple(row for row in coverage.rows if row.lacking or not missed)
+
+
+def _print_coverage(coverage: Coverage, tables: int, rows: tuple[Covered, ...]) -> None:
     if rows:
         say.out(cover_text(coverage, rows))
     say.out(cover_sum(coverage))

@@ -69,9 +69,11 @@ class LiveLine:
         Write it as a document where `ROCM_TUI_PROGRESS` names a descriptor.
         """
         if text and (descriptor := os.environ.get("ROCM_TUI_PROGRESS", "")).isdecimal():
-            _end_with_reader(int(descriptor))
-            with contextlib.suppress(OSError):
-                os.write(int(descriptor), f"{encode(ProgressJson(self.title, text))}\n".encode())
+            with contextlib.suppress(OverflowError):  # no descriptor has such a number
+                with contextlib.suppress(OSError):
+                    news = f"{encode(ProgressJson(self.title, text))}\n"
+                    os.write(int(descriptor), news.encode())
+                _end_with_reader(int(descriptor))
         if not self._live:
             return
         with self._lock:

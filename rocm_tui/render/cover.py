@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
 from backend.counted import counted, noun
@@ -275,7 +275,10 @@ class CoverJson(Document, tag="rocm-tui/cover/1"):
     written: list[WrittenJson]
 
     @classmethod
-    def of(cls, coverage: Coverage, written: list[WrittenJson]) -> CoverJson:
+    def of(
+        cls, coverage: Coverage, rows: Iterable[Covered], written: list[WrittenJson]
+    ) -> CoverJson:
+        """The numbers are of the whole coverage, whichever rows are listed."""
         return fill(
             cls,
             coverage,
@@ -284,7 +287,7 @@ class CoverJson(Document, tag="rocm-tui/cover/1"):
             device=str(coverage.device) or None,
             nameless_misses=sum(coverage.nameless.values()),
             not_counted=coverage.left,
-            rows=[CoverRowJson.of(row) for row in coverage.rows],
+            rows=[CoverRowJson.of(row) for row in rows],
             written=written,
         )
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,13 @@ def test_a_job_without_news_ends_with_its_reader() -> None:
             assert json.loads(progress.readline())["text"] == "compiling"
             assert job.poll() is None
         assert job.wait(timeout=30) == 128 + signal.SIGTERM
+
+
+def test_a_number_that_is_no_descriptor_is_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCM_TUI_PROGRESS", "9" * 20)
+    before = threading.active_count()
+    LiveLine().show("compiling")
+    assert threading.active_count() == before
 
 
 def test_a_text_has_no_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,16 @@ def test_the_most_asked_for_stand_first_and_code_1(
     assert out[4] == "looked up 3 products 6 times: 3 missed, 100 % of the times"
 
 
+def test_only_what_is_missed_is_listed_and_all_is_counted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.log").write_text(miss(64) + miss(128))
+    Path("my.csv").write_text(f"{HEAD}\n{row(64)}")
+    assert outcomes(covered(capsys, "a.log", "my.csv")[1]) == {"64": "covered", "128": "missed"}
+    value = covered(capsys, "a.log", "my.csv", "--missed")[1]
+    assert (outcomes(value), value["products"]) == ({"128": "missed"}, 2)
+
+
 def test_aiter_rounds_m_up_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """First by a step, as 61 to 64 and 5000 to 5120; then to a power of two, as 33 to 64."""
     Path("a.log").write_text("".join(map(miss, (61, 5000, 9000, 20, 33))))
