@@ -57,4 +57,4 @@ class TryAgain(RocmTuiError):
 
 def error_code(kind: type[BaseException]) -> str:
     """Return the code of a class of errors in JSON: `no-such-tuning` for NoSuchTuning."""
-    return re.sub("(?<!^)(?=[A-Z][a-z])", "-", kind.__name__.strip("_")).lower()
+    return re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__.strip("_")).lower()

@@ -119,13 +119,18 @@ def locked(
         lock.release()
 
 
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""What a file system without locks answers, such as Lustre mounted without `flock`."""
+
+
 @contextlib.contextmanager
 def locked_table(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold our lock of the table `path`. Raises UnsafePath or NotWritable, or Busy after `seconds`.
 
     The lock file is beside the table, so that processes with other cache dirs and other hosts see
     it, and is removed afterwards. Where no file can be created, none can be replaced either: the
-    table is not locked, and whoever writes it gets the error.
+    table is not locked, and whoever writes it gets the error. Nor is it on a file system without
+    locks.
     """
     lock = path.with_name(f".{path.name}.rocm_tui.lock")
     deadline = time.monotonic() + seconds
@@ -136,7 +141,7 @@ def locked_table(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                 raise busy(lock)
             time.sleep(POLL_SECONDS)
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, *_NO_LOCKS):
             raise not_writable(path, error) from error
     try:
         yield
@@ -158,6 +163,7 @@ def _lock(lock: Path) -> int | None:
     except (BlockingIOError, FileNotFoundError):
         pass
     except OSError:
+        remove(lock)  # nobody can hold it
         os.close(descriptor)
         raise
     os.close(descriptor)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -269,13 +270,13 @@ class KernelBench(Sampler):
 
     def _distance(self, given: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> float | None:
         """Return the largest relative difference; None if the bits are equal, 0 if only they
-        differ."""
+        differ, NaN if a type has no order."""
         if given.keys() == other.keys() and all(torch.equal(given[at], other[at]) for at in given):
             return None
         worst = 0.0
         for view in self._views:
             if view.dtype.is_complex or str(view.dtype) == "torch.float4_e2m1fn_x2":
-                continue  # neither becomes one number
+                return math.nan  # neither becomes one number
             small = view.dtype.itemsize <= (4 if view.dtype.is_floating_point else 2)
             ours, theirs = (
                 as_numbers(state.get(view.place, self._original.memory[view.place]), view.dtype).to(
@@ -420,7 +421,9 @@ def _differing_results(
     for hash in hashes:
         if (distance := bench.distances.get(hash)) is not None:
             far = f"by up to {distance:.1e} of the largest number" if distance else "in bits alone"
-            if distance == float("inf"):
+            if math.isinf(distance):
                 far = "by numbers that are not finite"
+            elif math.isnan(distance):
+                far = "in numbers of a type that is not compared"
             sentences.append(f"{names[hash]} differs from {first} {far}")
     return sentences

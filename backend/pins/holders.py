@@ -28,7 +28,7 @@ from backend.cache.variants import DEVICES, ChoiceVariants, device_folders
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout, is_file_name
 from backend.disk.safe import read_bytes
-from backend.errors import CacheUnreadable, PinRefused, brief
+from backend.errors import Busy, CacheUnreadable, NotWritable, PinRefused, brief
 from backend.model.choice import is_hash
 from backend.model.inductor_kernel import TRITON, is_inductors, kernel_name, may_belong_to
 from backend.model.origin import is_own
@@ -179,13 +179,15 @@ class CacheEntries:
         return fitting, tuned, unreadable
 
     def _fold(self, paths: Iterable[Path]) -> bool:
-        """Fold the times that our processes have not written into these files yet. Return whether
-        there were any."""
+        """Fold the times that our processes have not written into these files yet, as the next of
+        them would. Return whether there were any; not where they cannot be written now."""
         root = self.layout.root
         unfolded = [path for path in paths if path.exists() and Journal(root, path).read().lines]
-        for path in unfolded:
-            fold(root, path, {}, pinned_choices)
-        return bool(unfolded)
+        with contextlib.suppress(Busy, NotWritable):
+            for path in unfolded:
+                fold(root, path, {}, pinned_choices)
+            return bool(unfolded)
+        return False
 
     def _check_times(self, path: Path, key: TuningKey) -> None:
         """Raise PinRefused for numbers beyond kernels that no pin raised: the record of a pin would

@@ -218,7 +218,8 @@ class GraphSweeper:
         return [entry for entry in late if entry.relative in theirs]
 
     def _pinned_elsewhere(self, record: PinRecord) -> list[PinRecord]:
-        """Return the pins of another choice for the same tuning in other cache files."""
+        """Return the pins of another choice for the same tuning in other cache files; of any choice
+        once the pin is released."""
         signature = signature_of(self._layout.pins)
         if self._pins[0] != signature:
             pins: dict[tuple[str, str], list[PinRecord]] = {}
@@ -229,7 +230,8 @@ class GraphSweeper:
         return [
             pin
             for pin in same
-            if pin.system_hash != record.system_hash and not record.hashes & pin.hashes
+            if pin.system_hash != record.system_hash
+            and (record.released or not record.hashes & pin.hashes)
         ]
 
     def _made_again(self, record: PinRecord, stale: Sequence[GraphEntry]) -> list[GraphEntry]:

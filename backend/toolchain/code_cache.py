@@ -65,7 +65,10 @@ _COMMON = "rocm_tui"
 def source_key(source: str, target: Target, options: CompileOptions) -> str:
     """Return the digest of all inputs known without a compiler, and of this CPU's features: a
     GPU's library has code for the host too."""
-    features = targets.instruction_set() if target.kind == "cpu" else (platform.machine(),)
+    machine = platform.machine()
+    features = targets.instruction_set() if target.kind == "cpu" else (machine,)
+    if features == ("x86_64",):  # as it was before other hosts' libraries had other names
+        features = ()
     how = (options.level, options.defines, options.flags, *_given(options))
     return _digest(source, headers_hash(target.kind), str(target), how, features)[:40]
 
@@ -77,12 +80,11 @@ def _given(options: CompileOptions) -> tuple[object, ...]:
     return (options.standard, [headers.digest for headers in options.headers])
 
 
-_FLAGS: Mapping[TargetKind, tuple[str, ...]] = {
-    "cpu": (),
-    "cuda": ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
-    "amdgpu": ("HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND"),
+_FLAGS = {
+    "nvcc": ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    "hipcc": ("HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND"),
 }
-"""Environment variables whose flags the compiler adds to a command."""
+"""Environment variables whose flags a compiler adds to a command."""
 
 
 def toolchain_of(compiler: Compiler, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
@@ -93,7 +95,8 @@ def toolchain_of(compiler: Compiler, options: CompileOptions = CompileOptions())
     places = Path("SOURCE"), Path("OUTPUT"), options.nameless, Path("INCLUDE")
     command = targets.commands(nameless, *places)
     target = compiler.target
-    flags = [(name, os.environ[name]) for name in _FLAGS[target.kind] if os.environ.get(name)]
+    names = _FLAGS.get(compiler.driver, ())
+    flags = [(name, os.environ[name]) for name in names if os.environ.get(name)]
     return _digest(headers_hash(target.kind), command, compiler.version, str(target), *flags)[:16]
 
 

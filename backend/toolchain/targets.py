@@ -21,6 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from backend.errors import CompileError, MissingCompilerError
@@ -301,7 +302,8 @@ def _find_cpp(target: Target) -> Compiler | Missing:
         words = shlex.split(os.environ.get("CXX", ""))
     except ValueError:  # an open quote
         words = []
-    command = tuple(path for word in words if (path := shutil.which(word)))
+    programs = takewhile(lambda word: not word.startswith("-"), words)
+    command = tuple(path for word in programs if (path := shutil.which(word)))
     if not command:
         path = first_on_path(["g++", "clang++", "c++"])
         if path is None:

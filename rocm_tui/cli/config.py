@@ -17,7 +17,15 @@ from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.config.memory import trouble_of
 from rocm_tui.config.places import config_path, state_path
-from rocm_tui.config.settings import SECTIONS, Mistake, Settings, Value, settings, settings_now
+from rocm_tui.config.settings import (
+    CAUTIOUS,
+    SECTIONS,
+    Mistake,
+    Settings,
+    Value,
+    settings,
+    settings_now,
+)
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.tui import appearance, keymap
@@ -82,6 +90,8 @@ def _rows(now: Settings, keys: dict[str, str]) -> Iterator[Row]:
 
 
 def _origin(now: Settings, name: str) -> str:
+    if name == "watch.read_only" and now.config.watch is CAUTIOUS.watch:
+        return "a mistake"
     if name not in now.lines:
         return "default"
     line = now.lines[name]

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.measure.trial import LEAST_PROCESSES
 from backend.model.graph import Arm, Trial, swaps_of
@@ -485,7 +484,7 @@ def improve_command(
         spread = read_spread(layout, search.graph, trials[-1]) if trials else ()
         _print_search(search, rows, improving.budget, commands, spread)
     try:
-        _offer(layout, model, rows, search, yes=yes, json=json)
+        _offer(commands, model, rows, search, yes=yes, json=json)
     except (RocmTuiError, StoreError) as error:
         if not json:
             raise
@@ -568,14 +567,14 @@ def pinned_sentences(search: Search, rows: Rows) -> list[str]:
 
 
 def _offer(
-    layout: Layout, model: Model, rows: Rows, search: Search, *, yes: bool, json: bool
+    commands: ShellCommands, model: Model, rows: Rows, search: Search, *, yes: bool, json: bool
 ) -> None:
     """Pin what was found, if a person agrees; else print how."""
     gain = result_of(search)
     wanted = [proposal for proposal in proposals(search) if not _is_pinned(proposal, rows)]
     if gain is None or not wanted:
         return
-    commands = ShellCommands(layout)
+    layout = commands.layout
     these = "this" if len(wanted) == 1 else f"these {len(wanted)}"
     asks = sys.stdin.isatty() and not json
     planned = plan_proposals(wanted, rows, model.sessions, layout) if asks or yes else []

@@ -468,6 +468,7 @@ def agree_command(**given: Any) -> int:
     """
     args = AgreeOptions(**given)
     _check(args)
+    common.report_settings()
     layout = common.layout_at(args.cache_dir)
     selections = find_selections(layout, args.paths, args.job)
     say.err(*trouble_lines(selections.problems))

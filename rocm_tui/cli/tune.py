@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from backend.counted import counted, device_ranges, noun
 from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
@@ -196,8 +198,11 @@ def tune_command(**given: Any) -> int:
                 single.append((asked.problem, str(error)))
             except RocmTuiError as error:
                 failed.append((asked.problem, str(error)))
-    finally:  # also what was done before Ctrl-C
-        _print(layout, tuned, failed, single, args.json, options.others)
+    except BaseException:  # Ctrl-C, or a store in another's hands: say what was done before
+        with contextlib.suppress(RocmTuiError, StoreError):
+            _print(layout, tuned, failed, single, args.json, options.others)
+        raise
+    _print(layout, tuned, failed, single, args.json, options.others)
     return ExitCode.of(bool(problems) and not failed)
 
 

@@ -100,6 +100,7 @@ def verify_command(
     if program and dry_run:
         raise UsageError("--dry-run goes without CMD, which runs as usual")
     seconds_given(timeout, "--timeout")
+    common.report_settings()
     layout = common.layout_at(cache_dir)
     pins = PinStore(layout).pins()
     chosen = find_pins(pins, ids) if ids else list(pins)

@@ -33,6 +33,7 @@ class BackendFinder(MetaPathFinder):
             ours = self._last and fullname.startswith("backend.")
             theirs = PathFinder.find_spec("backend") if ours else None
             if theirs is not None:
+                self._last = False  # once is enough
                 where = theirs.origin or ", ".join(theirs.submodule_search_locations or ())
                 _say(f"{where} came too late, and ours hides it: put it on PYTHONPATH")
             return None

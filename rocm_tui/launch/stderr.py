@@ -142,7 +142,10 @@ class StderrRelay:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-        for descriptor in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+        inherited = [self._control, self.child_end]
+        with contextlib.suppress(OSError):  # without /proc, what the run inherited stays open
+            inherited += [int(entry.name) for entry in Path("/dev/fd").iterdir()]
+        for descriptor in inherited:
             if descriptor > 2 and descriptor not in (control, self._descriptor):
                 with contextlib.suppress(OSError):  # the one that listed them is closed
                     os.close(descriptor)

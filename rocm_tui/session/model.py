@@ -469,10 +469,10 @@ class Model:
     def _put_session(self, session: Session) -> None:
         """Take in a session. It touches its own tunings and those of its system, also what a cache
         has of them, but only where it is the first to say what machine that is."""
-        earlier = self.sessions.get(session.id)
-        latest = self.sessions[session.id] = fuller(earlier, session)
+        latest = fuller(self.sessions.get(session.id), session)
+        self.sessions[session.id] = latest
         machine = _machine(latest)
-        if machine not in self._machines or (earlier and _machine(earlier) != machine):
+        if machine not in self._machines:
             self._machines.add(machine)
             self._touched_sessions.add(session.id)
 

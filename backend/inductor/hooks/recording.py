@@ -33,6 +33,8 @@ class Recorder:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may compile, too
         self._writer: EventWriter | None = None
+        self._early: EventWriter | None = None
+        """The log in the cache dir in which the program began, if it has set another one."""
         self._described = False
         self._registered = False
         self._count = 0
@@ -103,9 +105,8 @@ class Recorder:
                 self._put(SessionStarted(session))
                 return
             # The program has set another cache dir since: this log says which.
-            for event in (SessionStarted(session), SessionEnded(time.time())):
-                early.write(event)
-            early.close()
+            early.write(SessionStarted(session))
+            self._early = early
         self._open(session)
 
     def _open(self, session: Session) -> None:
@@ -132,9 +133,10 @@ class Recorder:
             for action in self._last_words:
                 with guard.quietly("the last results before the end are not recorded"):
                     action()
-            if self._writer is not None:
-                self.write(SessionEnded(time.time()))
-                self._writer.close()
+            with self._lock:
+                for writer in filter(None, (self._early, self._writer)):
+                    writer.write(SessionEnded(time.time()))
+                    writer.close()
 
     def _stepped_aside(self, reason: str) -> None:
         if self._writer is None:
@@ -145,7 +147,7 @@ class Recorder:
     def _forked(self) -> None:
         # A thread of the parent may have held the lock; the child has its own session, or none.
         self._lock = threading.RLock()
-        self._writer = None
+        self._writer = self._early = None
         self._described = self._registered = False
         self._count = self._graphs = 0
 

@@ -105,7 +105,7 @@ def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
     if op.startswith("convolution"):
         return ExternOptions(convolution_of_values(kwargs or {}) or ())
     if op in ("addmm", "baddbmm"):
-        return ExternOptions(scales=None if kwargs is None else scales_of(kwargs))
+        return ExternOptions(scales=scales_of(_in_sum(op) if kwargs is None else kwargs))
     if not op.startswith("linear_"):
         return ExternOptions()
     if kwargs is None:
@@ -114,6 +114,13 @@ def extern_options(op: str, choices: Sequence[ChoiceCaller]) -> ExternOptions:
     if scalars := kwargs.get("scalars"):
         name = f"{name}({', '.join(map(str, scalars))})"
     return ExternOptions(pointwise=f"gelu_{algorithm}" if algorithm == "tanh" else name)
+
+
+def _in_sum(op: str) -> Mapping[str, Any]:
+    """Return the arguments of the sum being lowered; alpha is None if it is another op."""
+    node: Any = getattr(V.graph, "current_node", None)
+    is_it = getattr(node, "target", None) is getattr(torch.ops.aten, op).default
+    return node.kwargs if is_it else {"alpha": None}
 
 
 def scales_of(kwargs: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -398,6 +398,8 @@ class KernelLog:
             kernel = next(like, None) or self._new(name, who, place)
         for at in kernel.origins:
             del self._open[at][name]
+            if not self._open[at]:
+                del self._open[at]
             self._alike.get((_kind(at), name), {}).pop(kernel, None)
         kernel.origins.clear()
         self._ended.setdefault(who, {})[name] = kernel

@@ -152,6 +152,6 @@ def test_without_an_agent_s_store_the_one_of_the_process_group_is_used() -> None
 def test_ranks_of_one_host_whose_launcher_is_not_seen_do_not_meet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job, "launcher", lambda: "")
+    monkeypatch.setattr(job, "launcher", lambda env: "")
     with pytest.raises(BoardUnavailable, match="name a folder for this job with --agree-dir"):
         boards.board_of(2, Layout(Path("/none")), {"LOCAL_WORLD_SIZE": "2"})

@@ -69,8 +69,9 @@ FP8 = torch.float8_e4m3fn
         (torch.float32, INF, -INF, "by numbers that are not finite"),
         (torch.float32, INF, NAN, "by numbers that are not finite"),
         (torch.float32, 0.0, -0.0, "in bits alone"),
+        (torch.complex64, 0.0, 1.0, "in numbers of a type that is not compared"),
     ],
-    ids=["int64", "bool", "fp8", "zero", "signs", "nan", "bits"],
+    ids=["int64", "bool", "fp8", "zero", "signs", "nan", "bits", "complex"],
 )
 def test_how_far_results_differ_is_said_for_any_type(
     dtype: torch.dtype, first: float, second: float, far: str

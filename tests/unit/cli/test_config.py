@@ -62,7 +62,15 @@ def test_a_bad_file(
 
 @pytest.mark.parametrize(
     "words",
-    ["measure 713276b", "trial 713276b", "improve", "prove", "run --agree -- none"],
+    [
+        "measure 713276b",
+        "trial 713276b",
+        "verify",
+        "improve",
+        "prove",
+        "agree",
+        "run --agree -- none",
+    ],
 )
 def test_a_command_that_uses_the_settings_says_what_is_wrong(
     words: str, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -73,6 +81,16 @@ def test_a_command_that_uses_the_settings_says_what_is_wrong(
     main([command, "--cache-dir", str(tmp_path / "none"), *rest])
     mistakes = [line for line in capsys.readouterr().err.splitlines() if "budgets.measure" in line]
     assert len(mistakes) == 1 and f"{path}:2: " in mistakes[0]
+
+
+def test_read_only_by_a_mistake_has_that_origin(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path.parent.mkdir()
+    path.write_text("[watch]\nread_only = false\nreadonly = false\n")
+    main(["config", "--json"])
+    told = json.loads(capsys.readouterr().out)["settings"]["watch.read_only"]
+    assert (told["value"], told["from"]) == (True, "a mistake")
 
 
 def test_ls_and_config_say_what_of_our_files_is_broken(

@@ -239,7 +239,7 @@ def test_what_is_known_of_a_session_early_is_completed(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moved: bool
 ) -> None:
     """Where the program has set another cache dir meanwhile, a log goes on there, and the first one
-    ends with its name."""
+    names it, and ends with the program."""
     recorder = Recorder()
     recorder.begin(ActivityChanged(1.0, "running"))
     early = recorder.session
@@ -254,5 +254,6 @@ def test_what_is_known_of_a_session_early_is_completed(
     assert session == replace(described, id=early.id, started=early.started)
     kept = [SessionStarted(early), ActivityChanged(1.0, "running"), SessionStarted(session)]
     assert logs(Layout(home)) == [kept[2:] if moved else kept]
-    (events,) = logs(layout)
-    assert events[:3] == kept and [type(event) for event in events[3:]] == [SessionEnded] * moved
+    assert logs(layout) == [kept]
+    recorder.end_in(os.getpid())
+    assert [type(log[-1]) for log in (*logs(Layout(home)), *logs(layout))] == [SessionEnded] * 2

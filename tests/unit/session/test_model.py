@@ -407,6 +407,8 @@ def test_a_session_that_comes_after_the_cache_names_the_device_of_its_rows() -> 
     changes = model.apply([SessionSeen(gpu)])
     (row,) = model.rows()
     assert (before.device, row.device) == ("cuda", "gfx942") and row.key in changes.changed
+    early = Session("s2")  # as each process says it, before it has Inductor
+    model.apply([SessionSeen(early)])
     assert not model.apply([SessionSeen(replace(gpu, id="s2"))]), "the same machine again"
     model.apply([SessionSeen(replace(gpu, id="s2", arch="gfx950"))])
     (row,) = model.rows()

@@ -363,6 +363,7 @@ def test_a_rebuild_does_not_touch_a_loaded_library(tmp_path: Path) -> None:
 def test_flags_in_the_environment_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(cuda("sm_90"), "nvcc", ("/usr/local/cuda/bin/nvcc",), "release 12.4")
     monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
+    monkeypatch.setenv("HIPCC_COMPILE_FLAGS_APPEND", "-O1")  # nvcc does not read it
     keys = []
     for flags in ("", "--use_fast_math", ""):
         monkeypatch.setenv("NVCC_APPEND_FLAGS", flags)
@@ -392,8 +393,9 @@ def test_cxx_may_name_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     launcher = tmp_path / "ccache"
     launcher.write_text('#!/bin/sh\nexec "$@"\n')
     launcher.chmod(0o755)
+    monkeypatch.delenv("CXX", raising=False)
     plain = require(cpu())
-    monkeypatch.setenv("CXX", f"{launcher} {plain.executable[0]} -m64")
+    monkeypatch.setenv("CXX", f"{launcher} {plain.executable[0]} -m64 -x c++")
     compiler = require(cpu())
     assert compiler.executable == (str(launcher), *plain.executable)
     assert toolchain_of(compiler) == toolchain_of(plain)
