@@ -52,7 +52,7 @@ def searched(layout: Layout) -> Search:
 
 def offer(layout: Layout, search: Search, *, yes: bool = False, json: bool = False) -> None:
     model, rows = load_model(layout), rows_of(graph_of(layout))
-    command._offer(layout, model, rows, search, yes=yes, json=json)
+    command._offer(ShellCommands(layout), model, rows, search, yes=yes, json=json)
 
 
 @pytest.mark.parametrize(("answer", "pins"), [("y\n", 2), ("n\n", 0), ("\n", 0), ("", 0)])
