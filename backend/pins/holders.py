@@ -411,7 +411,7 @@ class PinHolders:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.variants = ChoiceVariants(layout.root)
-        self.tables = TableRows(layout)
+        self.tables = TableRows()
         self._entries = CacheEntries(layout, self.variants)
         self._kernels = TritonConfigs(layout, self.variants)
         self._best_configs = BestConfigFiles(layout)

@@ -14,7 +14,6 @@ from pathlib import Path
 from backend.cache.autotune import Numbers
 from backend.disk import exchange, safe
 from backend.disk.exchange import check_unwritten
-from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import PinRefused, brief
 from backend.model.problem import TuningKey
@@ -96,8 +95,7 @@ def rewritten(table: Table, text: bytes, values: Mapping[str, str]) -> bytes:
 class TableRows:
     """The `PinHolder` of entries of tuned tables, parsed again only if their bytes changed."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self) -> None:
         self._looks: dict[Path, _TableLookup] = {}
         self._read: dict[Path, tuple[object, frozenset[TuningKey], dict[TuningKey, bytes]]] = {}
 

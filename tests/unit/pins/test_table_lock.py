@@ -51,4 +51,4 @@ def test_a_pin_is_looked_for_in_the_table_of_its_own_system(tmp_path: Path) -> N
         request = PinRequest(
             record.system_hash, TuningKey(record.op, record.inputs, record.precision), record.hash
         )
-        assert TableRows(layout).locate(file, request) == table
+        assert TableRows().locate(file, request) == table
