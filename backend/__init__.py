@@ -4,6 +4,9 @@ from __future__ import annotations
 
 __all__ = ["activate"]
 
+VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""The environment variables by which a process sees only some GPUs."""
+
 
 def activate(templates: bool = False, version: str | None = None) -> bool:
     """Record this process's tunings and honour its pins: see `activation` in inductor/hooks."""

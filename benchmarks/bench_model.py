@@ -3,11 +3,11 @@
     python benchmarks/bench_model.py [NAME...] [--gpus 1] [--budget 170] [--templates] [--pairs 4]
         [--seconds S] [--timeout 400] [--cache FOLDER] [--out FOLDER]
 
-For each program of `models.py`: `run --capture` tunes it; it is timed under stock PyTorch
-(`before`); `improve --yes --options` searches and confirms a plan, with `--templates` also with our
-kernels. Then new processes of stock PyTorch and of the program with that plan alternate. Each
-compiles anew, because Inductor times fused kernels again whenever it compiles, and two compiled
-programs differ by that. The last column has the 95 % interval over these pairs. The best option,
+For each program of `models.py`: `run --capture` tunes it; `improve --yes --options` searches and
+confirms a plan, with `--templates` also with our kernels. Then new processes of stock PyTorch and
+of the program with that plan alternate; without a plan stock PyTorch runs once. Each compiles anew,
+because Inductor times fused kernels again whenever it compiles, and two compiled programs differ by
+that. The last column has the 95 % interval over these pairs. The best option,
 choice and our kernels are verdicts of single trials of the search, which flatter.
 
 Times are those that `models.py` prints: device microseconds of a pass; on a CPU, by the clock.
@@ -84,12 +84,12 @@ class Bench:
 
         if step("capture", [*TUI, "run", "--capture", "--quiet", "--", *program]) is None:
             return
-        step("before", program)
         templates = ["--templates"] if self._args.templates else []
         budget = ["--budget", f"{self._args.budget:g}"]
         improve = [*TUI, "improve", "--yes", "--options", *templates, *budget, "--json"]
         plan = plan_of(step("improve", improve, needs=self._args.budget))
         if plan is None:
+            step("stock", program)
             return
         copy_unpinned(Layout(cache), Layout(stock))
         for pair in range(1, self._args.pairs + 1):
@@ -167,7 +167,7 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the CSV; None where a step has no result."""
     steps = row["steps"]
     pairs = list(_pairs(steps))
-    before = _us(steps.get("before"))
+    before = _us(steps.get("stock"))
     improved = (steps.get("improve") or {}).get("value") or {}
     gain = improved.get("gain") or {}
     fields: dict[str, Any] = {

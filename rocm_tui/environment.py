@@ -18,6 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import backend
+from backend import VISIBLE
 from rocm_tui.errors import RocmTuiError, UsageError
 
 HOOKS = Path(__file__).parent / "hook_path"
@@ -117,7 +118,6 @@ def _has_torch(python: str, env: Mapping[str, str]) -> bool:
 
 
 CPU = "cpu"
-VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def device_env(env: Mapping[str, str], device: str | None) -> dict[str, str]:

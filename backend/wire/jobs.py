@@ -404,7 +404,9 @@ class TrialJob(WorkerJob[TrialResult]):
     belongs to, else the worker's own. `fresh`: run in a new process, and compile anew. `compilers`:
     the number of processes that compile at the same time, if there are others. `untimed`: compile
     `arms` for another process. `processes`: the number of trials, each in its own process; they
-    compile side by side, and time one after another.
+    compile side by side, and time one after another. `gpus`: GPUs of one kind, as the environment
+    names them, among which these processes are divided, or the arms of a single trial: an arm and
+    its baseline are timed on one of them.
     """
 
     name: ClassVar[str] = "trial"
@@ -421,6 +423,7 @@ class TrialJob(WorkerJob[TrialResult]):
     compilers: Count = 0
     untimed: bool = False
     processes: Count = 0
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

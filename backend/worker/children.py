@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from backend import VISIBLE
 from backend.processes.tree import end
 from backend.wire.codec import dumps
 from backend.wire.jobs import ResultInvalid, WorkerJob, answer_of, job_words
@@ -27,7 +28,7 @@ class _Child:
     """A worker that does one job, and ends with its pipe. `answer` is its result, or a line that
     says why there is none."""
 
-    def __init__(self, job: WorkerJob[Any]) -> None:
+    def __init__(self, job: WorkerJob[Any], gpu: str | None) -> None:
         self._job = job
         token = secrets.token_hex(16)
         self._events = EventReceiver(token)
@@ -35,6 +36,7 @@ class _Child:
         words = {**job_words(job), "id": 1, "token": token}
         self._process = subprocess.Popen(
             [sys.executable, *sys.orig_argv[1:]],  # as this worker was started
+            env=None if gpu is None else {**os.environ, **dict.fromkeys(VISIBLE, gpu)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -68,18 +70,24 @@ class _Child:
 
 
 def run_children(
-    jobs: Sequence[WorkerJob[R]], seconds: float, tell: Callable[[], None], at_once: int = 0
+    jobs: Sequence[WorkerJob[R]],
+    seconds: float,
+    tell: Callable[[], None],
+    at_once: int = 0,
+    gpus: Sequence[str] = (),
 ) -> list[R | str]:
     """Do each job in a process of its own, `at_once` of them (0: all) at the same time, within
-    `seconds`. A job without a result has a line instead that says why; `tell` is called now and
-    then. Raises OSError if a process cannot be started."""
+    `seconds`. With `gpus`, each process sees one of them, and the next process the next one. A job
+    without a result has a line instead that says why; `tell` is called now and then. Raises OSError
+    if a process cannot be started."""
     deadline = time.monotonic() + seconds
     children: list[_Child] = []
     waiting: dict[int, _Child] = {}
     try:
         while waiting or len(children) < len(jobs):
             while len(children) < len(jobs) and len(waiting) < (at_once or len(jobs)):
-                children.append(child := _Child(jobs[len(children)]))
+                gpu = gpus[len(children) % len(gpus)] if gpus else None
+                children.append(child := _Child(jobs[len(children)], gpu))
                 waiting[child.out] = child
             tell()
             for out in select.select(list(waiting), [], [], _PAUSE)[0]:

@@ -133,7 +133,7 @@ class GraphSearch:
     """One run of a search; `go` makes it, `search` is its present state, `budget` its seconds.
 
     Without `within`, `options` and `templates`, an earlier search goes on with its own. One that
-    confirmed a gain is discarded by `restart` alone.
+    confirmed a gain is discarded by `restart` alone. Arms are divided among `gpus`, if any.
     """
 
     def __init__(
@@ -147,6 +147,7 @@ class GraphSearch:
         restart: bool = False,
         options: bool = False,
         templates: bool = False,
+        gpus: tuple[str, ...] = (),
         tell: Callable[[SearchProgress], None] = lambda news: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -159,6 +160,7 @@ class GraphSearch:
         self._restart = restart
         self._options = options
         self._templates = templates
+        self._gpus = gpus
         self._tell = tell
         self._clock = clock
         self._end = 0.0
@@ -257,6 +259,7 @@ class GraphSearch:
                 threads=self._graph.session.threads if self._graph.session else None,
                 error=step.error,
                 fresh=step.fresh,
+                gpus=self._gpus if self._on_gpu else (),
             )
             trials = list(trying.several(processes))
         except (JobError, NotTried) as error:

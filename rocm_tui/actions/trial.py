@@ -259,7 +259,7 @@ class GraphTrial:
     which `run` gives the private cache dir of trials.
 
     Arms that once ended their worker have failed, and the others are tried. `fresh`: in a new
-    process, which compiles anew.
+    process, which compiles anew. `gpus`: GPUs among which arms or processes are divided.
     """
 
     def __init__(
@@ -275,6 +275,7 @@ class GraphTrial:
         error: float = ERROR,
         stock: bool = False,
         fresh: bool = False,
+        gpus: tuple[str, ...] = (),
     ) -> None:
         self._run = run
         self._layout = layout
@@ -288,6 +289,7 @@ class GraphTrial:
             threads=threads,
             stock=stock,
             fresh=fresh,
+            gpus=gpus,
         )
         self.budget = self._job.budget
         self._broken: dict[Arm, str] = {}

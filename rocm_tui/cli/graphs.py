@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import seconds_given
 from rocm_tui.jobs.program import ProgramRun
+from rocm_tui.jobs.worker import first_gpus
 from rocm_tui.json_output import Document
 from rocm_tui.render.graphs import (
     ARMS,
@@ -420,6 +422,7 @@ def _print_options(arm: Arm) -> None:
 )
 @common.flag("--options", "Also try options of Inductor, before choices.")
 @common.flag("--templates", "Also try our kernels, as one change of the whole graph.")
+@common.number("--gpus", 1, "Divide the arms among N visible GPUs of one kind (default: 1).")
 @common.flag("--restart", "Discard an earlier search.")
 @common.flag("--yes", "Run the text of the graph and pin the result without asking.")
 @common.job_options
@@ -429,6 +432,7 @@ def improve_command(
     within: float | None,
     options: bool,
     templates: bool,
+    gpus: int,
     restart: bool,
     yes: bool,
     device: str | None,
@@ -449,6 +453,9 @@ def improve_command(
     common.report_settings()
     limit = seconds_given(budget, "--budget")
     margin = None if within is None else check_percent(within, "--within")
+    if gpus < 1 or (gpus > 1 and device is not None):
+        raise UsageError("--gpus N takes the first N visible GPUs, at least 1; leave out --device")
+    several = first_gpus(os.environ, gpus)
     layout = common.layout_at(cache_dir)
     model = load_model(layout, also=sources)
     picked = pick_graph(graph_rows(model, layout), graph)
@@ -466,6 +473,7 @@ def improve_command(
         restart=restart,
         options=options,
         templates=templates,
+        gpus=several,
         tell=teller.tell,
     )
     try:

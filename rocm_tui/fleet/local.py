@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from backend.counted import counted
 from backend.disk.layout import Layout
-from backend.measure.devices import gpus
 from backend.wire.jobs import CompileJob, CompileResult, Environment, EnvironmentJob, Gpu
-from rocm_tui.environment import CPU, device_env, find_python, visible_devices, without_gpus
+from rocm_tui.environment import CPU, device_env, find_python, without_gpus
 from rocm_tui.errors import UsageError
 from rocm_tui.fleet.facts import OTHERS_SECONDS, FleetOptions, NoTuningDevice, facts_of, host_name
 from rocm_tui.fleet.results import Results
@@ -25,6 +24,7 @@ from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.queue import Job, JobQueue, Order, QueueRun
 from rocm_tui.jobs.tune import tuned
 from rocm_tui.jobs.warm import MOST, Workers
+from rocm_tui.jobs.worker import visible_gpus
 
 MOST_CPUS = 256
 _LOOK = 0.5
@@ -37,7 +37,7 @@ def local_devices(words: Sequence[str], there: int | None = None) -> tuple[list[
 
     Raises UsageError and NoTuningDevice.
     """
-    there = _visible_gpus() if there is None else there
+    there = len(visible_gpus(os.environ)) if there is None else there
     most_gpus, cpus = 0, 0
     for word in words:
         scheme, *parts = word.split(":")
@@ -60,11 +60,6 @@ def local_devices(words: Sequence[str], there: int | None = None) -> tuple[list[
 
 def _is_count(word: str) -> bool:
     return word.isascii() and word.isdecimal() and int(word) > 0
-
-
-def _visible_gpus() -> int:
-    shown = visible_devices(os.environ)
-    return len(gpus()) if shown is None else len(shown)
 
 
 @dataclass(slots=True)

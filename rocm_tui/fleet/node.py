@@ -19,12 +19,13 @@ from typing import TypeVar
 
 import psutil
 
+from backend import VISIBLE
 from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.wire.codec import dumps, loads, read, to_json
 from backend.wire.jobs import EnvironmentJob, TuneJob, TuneResult, WorkerJob
-from rocm_tui.environment import CPU, VISIBLE, find_python
+from rocm_tui.environment import CPU, find_python
 from rocm_tui.fleet.facts import Facts, facts_of
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import run_watched

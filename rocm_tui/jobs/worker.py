@@ -24,16 +24,19 @@ from typing import Any, TypeVar
 
 import psutil
 
+from backend.counted import counted
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.errors import brief
 from backend.inductor.hooks.environment import TEMPLATES
+from backend.measure.devices import gpus
 from backend.processes import tree
 from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_bytes, printed_text
 from backend.wire.codec import dumps
 from backend.wire.jobs import Progress, ResultInvalid, WorkerJob, answer_of, job_words, progress_of
 from backend.worker.protocol import EventReceiver
 from rocm_tui.config.settings import config
-from rocm_tui.environment import BACKEND, HOOKS, unhooked
+from rocm_tui.environment import BACKEND, HOOKS, unhooked, visible_devices
+from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import Clock, JobError, JobFailed, Limits, WorkerDied
 
@@ -53,6 +56,21 @@ R = TypeVar("R")
 Event = Mapping[str, Any]
 """A message of a worker, as parsed JSON; see `backend.worker.protocol`."""
 OnProgress = Callable[[Progress], None]
+
+
+def visible_gpus(env: Mapping[str, str]) -> list[str]:
+    """Return the GPUs that `env` shows, by its names. Drivers may take seconds to answer."""
+    shown = visible_devices(env)
+    return [gpu.label for gpu in gpus()] if shown is None else shown
+
+
+def first_gpus(env: Mapping[str, str], count: int) -> tuple[str, ...]:
+    """Return `count` of the GPUs that `env` shows; none for 1, which is a job's own. Raises
+    UsageError if it shows fewer."""
+    shown = visible_gpus(env) if count > 1 else []
+    if len(shown) < count and count > 1:
+        raise UsageError(f"--gpus {count}: {counted(len(shown), 'GPU')} visible here")
+    return tuple(shown[:count])
 
 
 def run_job(

@@ -6,7 +6,8 @@
    whose arms each add one candidate. The best of the `faster` arms is kept. Products in a
    graph change what is fused around them, and the next tuning is tried in that graph.
 3. What was kept changes the others: tunings that were tried earlier are tried again, in another
-   sweep, without the candidates that were clearly slower.
+   sweep, without the candidates that were clearly slower, and without options that were tied:
+   they are combined if they helped alone.
 4. *Pruning*: kept choices are taken out singly. One without which the graph is no slower goes.
 5. *Confirming*: the untouched graph against what is kept, in several new processes.
 
@@ -421,7 +422,10 @@ def _worth(
     if turn == 1:
         return True
     before = last_said(search, subject, candidate)
-    return before is None or (before.verdict != "slower" and not before.failed and agrees(before))
+    if before is None:
+        return True
+    verdicts = ("faster", "unclear") if subject.options else ("faster", "unclear", "tied")
+    return before.verdict in verdicts and not before.failed and agrees(before)
 
 
 # The end.

@@ -548,12 +548,13 @@ def _compile_side_by_side(
         return
     for group in filter(None, _by_times(cache, arms[0], left)):
         count = _compilers(len(group))
-        own = replace(job, root=str(root_of(job)), compilers=count, untimed=True)
+        own = replace(job, root=str(root_of(job)), compilers=count, untimed=True, gpus=())
         jobs = [as_asked(replace(own, arms=tuple(group[at::count]))) for at in range(count)]
         of = counted(count, "process", "processes")
         what = f"compiling {counted(len(group), 'arm')} in {of}"
         with contextlib.suppress(OSError):  # no process could be started
-            run_children(jobs, COMPILING_SECONDS, partial(progress, what, total=len(group)))
+            tell = partial(progress, what, total=len(group))
+            run_children(jobs, COMPILING_SECONDS, tell, gpus=job.gpus)
 
 
 def _by_times(cache: ArmCache, first: Arm, arms: Sequence[Arm]) -> tuple[list[Arm], list[Arm]]:
@@ -570,11 +571,12 @@ def _several(job: TrialJob, program: CapturedProgram, progress: ReportProgress) 
     """Run the trial in several processes, and return the trials that succeeded."""
     # Weights that become constants are drawn before they are packed: one process has the memory.
     at_once = 1 if program.head.freezing else _compilers(job.processes)
-    own = replace(job, root=str(root_of(job)), processes=0, fresh=True, compilers=at_once)
+    own = replace(job, root=str(root_of(job)), processes=0, fresh=True, compilers=at_once, gpus=())
     seconds = COMPILING_SECONDS * -(-job.processes // at_once) + job.processes * job.budget
-    what = f"{counted(job.processes, 'process', 'processes')}, which time one after another"
+    where = f" on each of {len(job.gpus)} GPUs" if job.gpus[1:] else ""
+    what = f"{counted(job.processes, 'process', 'processes')}, which time one after another{where}"
     jobs = [as_asked(own)] * job.processes
-    answers = run_children(jobs, seconds, lambda: progress(what), at_once)
+    answers = run_children(jobs, seconds, lambda: progress(what), at_once, job.gpus)
     results = [answer for answer in answers if not isinstance(answer, str)]
     trials = [result.trial for result in results if result.trial is not None]
     if not trials:
@@ -596,6 +598,61 @@ def _tried(
         raise NothingTried(f"the baseline: {failed['0']}")
     kept = _with_new_times(kept, arms[0])
     _compile_side_by_side(kept, arms, job, progress)
+    elsewhere = _tried_on_gpus(job, arms, progress) if job.gpus[1:] and arms[2:] else ()
+    tried = {arm.swaps for trial in elsewhere for arm in trial.arms[1:]}
+    left = [arm for arm in arms[1:] if as_asked(arm) not in tried]
+    if elsewhere and not left:
+        return TrialResult(True, trial=merged(elsewhere, as_asked(tuple(arms))))
+    part = replace(job, error=job.error * len(left) / max(1, len(arms) - 1))
+    trial = as_asked(_tried_here(part, [arms[0], *left], layout, kept, inputs, progress, mark))
+    return TrialResult(True, trial=merged([trial, *elsewhere], as_asked(tuple(arms))))
+
+
+def _tried_on_gpus(
+    job: TrialJob, arms: Sequence[Arm], progress: ReportProgress
+) -> tuple[Trial, ...]:
+    """Time the arms in one process a GPU, each beside the baseline, and return the trials. What a
+    process that died, or a GPU of another kind, leaves out is missing."""
+    rivals = arms[1:]
+    count = min(len(job.gpus), len(rivals))
+    own = replace(job, root=str(root_of(job)), compilers=count, gpus=())
+    parts = [tuple(rivals[at::count]) for at in range(count)]
+    jobs = [
+        as_asked(replace(own, arms=(arms[0], *part), error=job.error * len(part) / len(rivals)))
+        for part in parts
+    ]
+    what = f"{counted(len(rivals), 'arm')} on {count} GPUs"
+    seconds = COMPILING_SECONDS + job.budget
+    try:
+        answers = run_children(jobs, seconds, lambda: progress(what), gpus=job.gpus)
+    except OSError:  # no process could be started
+        return ()
+    trials = [a.trial for a in answers if not isinstance(a, str) and a.trial is not None]
+    return tuple(trial for trial in trials if trial.device == trials[0].device)
+
+
+def merged(trials: Sequence[Trial], arms: Sequence[Arm]) -> Trial:
+    """Return one trial of `arms` from trials with the same baseline on several GPUs of a kind. Its
+    baseline's time is that of the first."""
+    of_arm = {arm.swaps: arm for trial in trials for arm in trial.arms[1:]}
+    return replace(
+        trials[0],
+        arms=(trials[0].arms[0], *(of_arm[arm] for arm in arms[1:] if arm in of_arm)),
+        rounds=min(trial.rounds for trial in trials),
+        seconds=max(trial.seconds for trial in trials),
+        trouble=tuple(dict.fromkeys(text for trial in trials for text in trial.trouble)),
+    )
+
+
+def _tried_here(
+    job: TrialJob,
+    arms: Sequence[Arm],
+    layout: Layout,
+    kept: _Kept,
+    inputs: list[Any],
+    progress: ReportProgress,
+    mark: ChoiceMark,
+) -> Trial:
     compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
     rivals = {at: graph for at, graph in compiled.items() if at != "0"}
     same = {at for at, graph in rivals.items() if _is_same(arms[int(at)], graph, compiled["0"])}
@@ -644,7 +701,7 @@ def _tried(
     )
     if lost := recording.write_alone(log, GraphTried(as_asked(trial))):
         trial = replace(trial, trouble=(*trial.trouble, lost))
-    return TrialResult(True, trial=trial)
+    return trial
 
 
 def _is_same(arm: Arm, graph: CompiledGraph, first: CompiledGraph) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,21 @@ def test_a_child_that_dies_says_so_and_the_others_go_on() -> None:
     texts = [answer for answer in answers if isinstance(answer, str)]
     assert texts == ["one of the processes died of SIGSEGV"]
     assert sum(isinstance(answer, TrialResult) for answer in answers) == 1
+
+
+def test_each_child_sees_the_next_gpu() -> None:
+    shown = dict[int, tuple[str, str]]()
+
+    def look() -> None:
+        for child in workers():
+            env = child.environ()
+            shown[child.pid] = env["HIP_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]
+
+    answers = run_children([GONE] * 3, 300, look, gpus=["7", "GPU-a"])
+    assert all(isinstance(answer, TrialResult) for answer in answers)
+    gpus = Counter(shown.values())
+    assert gpus == {("7", "7"): 2 * 2, ("GPU-a", "GPU-a"): 2}
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") != "7"
 
 
 def test_at_the_deadline_all_are_ended() -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from backend.cache.autotune import copy_unpinned, read_caches
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import GraphCompiled, GraphTried
-from backend.model.graph import CompileOption, Graph, Swap
+from backend.model.graph import CompileOption, Graph, Swap, Trial
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
@@ -90,6 +94,13 @@ def state(cache: Path) -> dict[str, str]:
         for path in sorted(cache.rglob("*"))
         if path.is_file() and own not in path.parents and path.parent != Layout(cache).sessions
     }
+
+
+def graphs_tried(cache: Path) -> list[Trial]:
+    """Return the recorded trials, oldest first."""
+    events = [event for log in logs_of(cache) for event in read_log(log)[0]]
+    trials = [event.trial for event in events if isinstance(event, GraphTried)]
+    return sorted(trials, key=lambda trial: trial.when)
 
 
 def other(captured: Captured) -> str:
@@ -350,3 +361,50 @@ def test_processes_compile_anew_and_time_in_turn(captured: Captured, worker: Wor
     gone = TrialJob("0000000", arms, processes=2)
     assert not (refused := tried(worker, gone)).ok
     assert "cannot be read" in (refused.reason or "")
+
+
+def test_arms_are_divided_among_gpus(captured: Captured, worker: Worker) -> None:
+    """Each process times the baseline and its part of the arms, with its part of the error."""
+    before = graphs_tried(captured.cache)
+    scalar = CompileOption("cpp.simdlen", "1")
+    arms = ((), (captured.swap(other(captured)),), (captured.swap("gone"),), (scalar,))
+    job = TrialJob(captured.graph.id, arms, budget=3.0, gpus=("-1", "-1"))
+    result = tried(worker, job)
+    assert result.ok and result.trial is not None, result.reason
+    assert [arm.swaps for arm in result.trial.arms] == list(arms)
+    first, swapped, gone, option = result.trial.arms
+    assert (first.ratio, first.verdict) == (1.0, "tied")
+    assert swapped.ms and option.ms and "is none of its 2 choices" in gone.failed
+    trials = graphs_tried(captured.cache)[len(before) :]
+    parts = {tuple(arm.swaps for arm in trial.arms) for trial in trials}
+    assert parts == {(arms[0], arms[1], arms[3]), (arms[0], arms[2])}
+    assert len({trial.session for trial in trials}) == 2
+    assert result.trial.rounds == min(trial.rounds for trial in trials)
+
+
+def test_what_a_dead_process_left_out_is_tried_here(captured: Captured, worker: Worker) -> None:
+    before = graphs_tried(captured.cache)
+    arms = ((), (captured.swap(other(captured)),), (captured.swap("gone"),))
+    job = TrialJob(captured.graph.id, arms, budget=1.0, gpus=("-1", "-2"))
+    killed = list[int]()
+
+    def kill() -> None:
+        end = time.monotonic() + 200
+        while not killed and time.monotonic() < end:
+            time.sleep(0.02)
+            for process in psutil.process_iter():
+                with contextlib.suppress(psutil.Error):
+                    if process.environ().get("CUDA_VISIBLE_DEVICES") == "-2":
+                        process.kill()
+                        killed.append(process.pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    result = tried(worker, job)
+    killer.join()
+    assert killed and result.ok and result.trial is not None, result.reason
+    _, swapped, gone = result.trial.arms
+    assert swapped.ms and "is none of its 2 choices" in gone.failed
+    (elsewhere, here) = graphs_tried(captured.cache)[len(before) :]
+    assert [len(trial.arms) for trial in (elsewhere, here)] == [2, 2]
+    assert elsewhere.session != here.session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.model.graph import CompileOption
-from backend.wire.codec import read, to_json
+from backend.wire.codec import dumps, loads, read, to_json
 from backend.wire.jobs import TrialJob
 from rocm_tui.errors import UsageError
 from rocm_tui.search.options import (
@@ -56,4 +56,4 @@ def test_an_option_that_cannot_change_a_captured_graph_is_not_tried_in_it() -> N
 
 def test_options_and_choices_cross_to_a_worker() -> None:
     job = TrialJob("abc", ((), (CompileOption("combo_kernels", "True"),)))
-    assert read(TrialJob, to_json(job)) == job
+    assert read(TrialJob, loads(dumps(to_json(job)))) == job
