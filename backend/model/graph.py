@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from backend.model.choice import Choice, Verdict
@@ -125,6 +126,12 @@ TEMPLATES = CompileOption("rocm_tui.templates", "True")
 """No option of Inductor: the arm also offers our kernels, as `activate(templates=True)` does."""
 
 
+RETUNED = CompileOption("rocm_tui.tuned_again", "True")
+"""No option of Inductor: the arm benchmarks all choices again, which changes of an arm that are
+part of the kernels' source make Inductor do. A graph may be faster by that alone, where the first
+tuning was disturbed or close."""
+
+
 def offers_templates(arm: Arm) -> bool:
     return TEMPLATES in arm
 
@@ -137,7 +144,7 @@ def swaps_of(arm: Arm) -> tuple[Swap, ...]:
 def options_of(arm: Arm) -> tuple[CompileOption, ...]:
     """Return Inductor's options that an arm sets."""
     changes = (change for change in arm if isinstance(change, CompileOption))
-    return tuple(change for change in changes if change != TEMPLATES)
+    return tuple(change for change in changes if change not in (TEMPLATES, RETUNED))
 
 
 def hashes_of(arm: Arm) -> Mapping[TuningKey, str]:
@@ -158,7 +165,7 @@ class TrialArm:
     `added` kernels that only this arm has. `error` is the largest difference of an output from the
     first arm's, over the largest value there (0: identical bits); `allowed` is the tolerance for
     rounding. `failed` is why the arm could not run; it then has no times. `same`: its code is that
-    of the first arm, so it was not timed.
+    of the first arm, so it was not timed. `retuned`: choices were benchmarked again for it.
     """
 
     swaps: Arm
@@ -177,6 +184,7 @@ class TrialArm:
     allowed: float | None = None
     failed: str = ""
     same: bool = False
+    retuned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +206,23 @@ class Trial:
     system_hash: str | None = None
     session: str | None = None
     torch: str = ""
+
+    @property
+    def control(self) -> TrialArm | None:
+        """The first arm with its choices benchmarked again, if that was timed."""
+        wanted = (*self.arms[0].swaps, RETUNED) if self.arms else ()
+        return next((arm for arm in self.arms[1:] if arm.swaps == wanted and arm.ratio), None)
+
+    @property
+    def rivals(self) -> tuple[TrialArm, ...]:
+        """The arms that somebody wanted to compare with the first one: all but the control."""
+        control = (*self.arms[0].swaps, RETUNED) if self.arms else ()
+        return tuple(arm for arm in self.arms[1:] if arm.swaps != control)
+
+    def is_faster(self, arm: TrialArm) -> bool:
+        """Whether the arm is faster than the first one by what it changes: one for which choices
+        were benchmarked again is clearly faster than the control, too."""
+        if arm.verdict != "faster" or arm.failed:
+            return False
+        control = self.control if arm.retuned else None
+        return control is None or (arm.ratio_high or inf) < (control.ratio_low or 0.0)

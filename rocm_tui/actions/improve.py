@@ -286,7 +286,7 @@ def _options_of(search: Search) -> set[CompileOption]:
     return {option for subject in search.subjects for option in subject.options}
 
 
-def _options_subject(graph: GraphRow, options: tuple[CompileOption, ...]) -> Subject:
+def _options_subject(graph: GraphRow, id: str, options: tuple[CompileOption, ...]) -> Subject:
     """Return the subject of a search whose candidates are options of the whole graph, such as our
     kernels."""
     candidates = tuple(
@@ -295,7 +295,7 @@ def _options_subject(graph: GraphRow, options: tuple[CompileOption, ...]) -> Sub
     )
     weight = graph.times.ms or 0.0
     return Subject(
-        "", "", "", "options", weight=weight, candidates=candidates, ready=True, options=options
+        "", "", "", id, weight=weight, candidates=candidates, ready=True, options=options
     )
 
 
@@ -307,22 +307,22 @@ def new_search(
     options: bool = False,
     templates: bool = False,
 ) -> Search:
-    """Return a search in which nothing was tried yet: our kernels and Inductor's options, if
-    wanted, then the tunings, the heaviest first. Raises NotTried."""
+    """Return a search in which nothing was tried yet: our kernels, if wanted, the tunings, the
+    heaviest first, and Inductor's options, if wanted. Options come last because each of them makes
+    Inductor benchmark all choices again, where a choice needs no benchmark. Raises NotTried."""
     text = text_of(layout, graph.id)
     cached = _cached(layout, graph)
     subjects = [
         _subject(graph, held, cached.get(key, {}), within) for key, held in graph.tunings.items()
     ]
-    of_graph = (TEMPLATES,) * templates
-    if options:
-        of_graph += options_to_try(text, graph.graph.device)
-    if of_graph:
-        subjects.append(_options_subject(graph, of_graph))
+    subjects.sort(key=lambda subject: -subject.weight)
+    if templates:
+        subjects.insert(0, _options_subject(graph, "kernels", (TEMPLATES,)))
+    if options and (worth := options_to_try(text, graph.graph.device)):
+        subjects.append(_options_subject(graph, "options", worth))
     if all(subject.unfit for subject in subjects):
         why = subjects[0].unfit if subjects else "it calls no choice of a known tuning"
         raise NotTried(f"nothing can be tried in graph {graph.id}: {why}")
-    subjects.sort(key=lambda subject: (not subject.options, -subject.weight))
     lines = sorted(f"{key} {sorted(times.items())}" for key, times in cached.items())
     digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
     return Search(

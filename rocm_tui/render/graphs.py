@@ -15,7 +15,10 @@ from backend.measure.trial import LEAST_PROCESSES, ArmStanding
 from backend.measure.verdict import MARGIN
 from backend.model.choice import Verdict
 from backend.model.graph import (
+    RETUNED,
+    TEMPLATES,
     Arm,
+    CompileOption,
     Graph,
     Swap,
     Trial,
@@ -257,6 +260,7 @@ class GraphJson(JsonObject):
 
 
 BASELINE = "without"
+TUNED_AGAIN = "tuned again"
 NAMED = 3
 """Kernels that a sentence names."""
 
@@ -272,7 +276,8 @@ class ArmLine:
 
 def arm_label(arm: Arm) -> str:
     """`triton_mm_4`; what changes several things joins them by ` + `."""
-    return plain(" + ".join(change.label for change in arm)) if arm else BASELINE
+    names = (TUNED_AGAIN if change == RETUNED else change.label for change in arm)
+    return plain(" + ".join(names)) if arm else BASELINE
 
 
 def arm_lines(trial: Trial) -> list[ArmLine]:
@@ -448,9 +453,9 @@ def kernel_alone(tuning: Tuning, arm: TrialArm) -> str:
 
 
 def best_arm(trial: Trial) -> TrialArm | None:
-    """The arm with which the graph is clearly faster, the fastest of several, and right."""
-    better = [arm for arm in trial.arms[1:] if arm.verdict == "faster" and agrees(arm)]
-    return min((a for a in better if not a.failed), key=lambda arm: arm.ratio or 1.0, default=None)
+    """The arm that makes the graph clearly faster, the fastest of several, and right."""
+    better = (arm for arm in trial.rivals if trial.is_faster(arm) and agrees(arm))
+    return min(better, key=lambda arm: arm.ratio or 1.0, default=None)
 
 
 def pin_command(trial: Trial, tuning: Tuning, id: str) -> str:
@@ -505,7 +510,7 @@ def value_text(value: str) -> str:
 
 def short(trial: Trial) -> str:
     """The result in a line, for the list of jobs: `graph 4.4 % faster with triton_mm_4`."""
-    arms = [arm for arm in trial.arms[1:] if not arm.failed]
+    arms = [arm for arm in trial.rivals if not arm.failed]
     if not arms:
         return "no choice could be run in the graph"
     best = best_arm(trial) or arms[0]
@@ -513,7 +518,7 @@ def short(trial: Trial) -> str:
         text = f"graph {fmt.change(best.ratio, best.verdict)}"
     else:
         text = f"graph {best.verdict}"
-    rest = len(trial.arms) - 2
+    rest = len(trial.rivals) - 1
     text += f" with {arm_label(best.swaps)}{_DIFFERS if differs(best) else ''}"
     return plain(text + (f"; {rest} more tried" if rest else ""))
 
@@ -764,7 +769,11 @@ class TrialArmJson(JsonObject):
             cls,
             arm,
             choices=swaps_of(arm.swaps),
-            options={option.name: option.value for option in options_of(arm.swaps)},
+            options={
+                change.name: change.value
+                for change in arm.swaps
+                if isinstance(change, CompileOption) and change != TEMPLATES
+            },
             templates=offers_templates(arm.swaps),
             verdict=None if arm.failed else arm.verdict,
         )

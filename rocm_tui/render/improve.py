@@ -289,11 +289,24 @@ def summary(search: Search) -> list[str]:
     unfit = (subject for subject in search.subjects if subject.unfit)
     lines += [f"{subject_title(subject)} was not tried: {subject.unfit}" for subject in unfit]
     lines += _wrong(search)
+    lines += _retuned(search)
     lines += _unsure(now)
     if now.stopped and now.sure is not None:  # else `no_gain_text` says it
         lines.append(_stopped_text(now.stopped))
     lines += _trouble(search)
     return [plain(line) for line in lines]
+
+
+def _retuned(search: Search) -> list[str]:
+    """What a new tuning alone changed, if it made the graph faster in the last trial with it."""
+    trials = (t.trial for t in search.tries if t.kind == "screen" and t.trial is not None)
+    control = next((c for trial in reversed([*trials]) if (c := trial.control) is not None), None)
+    if control is None or control.ratio is None or control.verdict != "faster":
+        return []
+    return [
+        f"with all choices benchmarked again, and nothing else changed, the graph was "
+        f"{fmt.change(control.ratio, 'faster')} in one trial: its tuning was disturbed, or close"
+    ]
 
 
 def _trouble(search: Search) -> tuple[str, ...]:

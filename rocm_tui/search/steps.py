@@ -179,12 +179,16 @@ def _differed(turn: Sequence[Try]) -> bool:
 
 
 def best_arm(attempt: Try) -> Arm | None:
-    """The arm that makes the graph faster than the first one does, with the same outputs, and most
-    so; None where none does."""
+    """The arm that makes the graph faster than the first one does, and than the control does, with
+    the same outputs, and most so; None where none does."""
+    trial = attempt.trial
     better = [
         (result.ratio, at)
         for at, (_, result) in enumerate(results(attempt))
-        if result.verdict == "faster" and result.ratio is not None and agrees(result)
+        if trial is not None
+        and trial.is_faster(result)
+        and result.ratio is not None
+        and agrees(result)
     ]
     return results(attempt)[min(better)[1]][0] if better else None
 

@@ -59,8 +59,8 @@ class Subject:
     `ready`; before that their times alone are not known well enough. Measuring has ruled out
     `ruled_out` candidates; `unfit` says why the tuning cannot be tried at all.
 
-    One subject of a search may be the graph's compilation instead of a tuning: its candidates are
-    Inductor's `options`, each of which may be kept beside the others.
+    A subject may be the graph's compilation instead of a tuning: its candidates are `options`, our
+    kernels or those of Inductor, each of which may be kept beside the others.
     """
 
     op: str

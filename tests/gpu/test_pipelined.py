@@ -16,6 +16,7 @@ import torch
 from torch._inductor import config
 assert config.pipeline_max_autotune_gemm
 config.max_autotune_gemm = True
+config.benchmark_epilogue_fusion = False  # PyTorch requires it
 torch.manual_seed(0)
 a, b = torch.randn(2, 512, 768, device="cuda", dtype=torch.float16).unbind()
 with torch.no_grad():

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from backend.model.graph import RETUNED
+
 Expected = Literal["faster", "slower", "refused", "alike"]
 """What a trial must say. `refused`: it does not compile, or its outputs differ. `alike`: neither
 faster nor slower."""
@@ -121,6 +123,7 @@ def trial(cache: Path, graph: str, *options: str, budget: float) -> list[Tried]:
     done = rocm_tui(cache, "trial", "--graph", graph, *words, *budgeted)
     assert done.returncode in (0, 1) and done.stdout, done.stderr
     arms = json.loads(done.stdout)["trial"]["arms"][1:]
+    arms = [arm for arm in arms if RETUNED.name not in arm["options"]]
     labels = ["=".join(*arm["options"].items()) for arm in arms]
     return [Tried(label, arm) for label, arm in zip(labels, arms, strict=True)]
 

@@ -41,8 +41,10 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.measure.rounds import ChoiceBroke, measure, trouble_of
 from backend.model.events import GraphTried
 from backend.model.graph import (
+    RETUNED,
     TEMPLATES,
     Arm,
+    CompileOption,
     Swap,
     Trial,
     TrialArm,
@@ -93,7 +95,7 @@ class ArmCache:
         words = sorted(change.identity for change in arm)
         if kind == "times":
             words = sorted(option.label for option in options_of(arm))
-            words += [TEMPLATES.label] * offers_templates(arm)
+            words += [change.label for change in (TEMPLATES, RETUNED) if change in arm]
         name = hashlib.sha256("\n".join([self.state, *words]).encode()).hexdigest()[:32]
         return self.layout.home / "arms" / f"{name}.{kind}"
 
@@ -156,7 +158,9 @@ class ArmSelector(torch_api.LazySelector):
         self._arm = arm
         self._swaps = hashes_of(arm)
         self._templates = offers_templates(arm)
-        self._cache = cache if options_of(arm) or self._templates else None
+        self._retuned = RETUNED in arm
+        has_own = bool(options_of(arm)) or self._templates or self._retuned
+        self._cache = cache if has_own else None
         self._own: dict[str, dict[str, float]] = {}
         if self._cache is not None:
             self._own = self._cache.times(arm)
@@ -213,8 +217,10 @@ class ArmSelector(torch_api.LazySelector):
         benchmark: Callable[..., Any] | None,
     ) -> Mapping[ChoiceCaller, float]:
         assert self._cache is not None
-        cached = super().get_local_cache().get(key.op, {}).get(key.inputs, {})
-        known = {**self._own.get(str(key), {}), **cached.get(key.precision, {})}
+        known = dict(self._own.get(str(key), {}))
+        if not self._retuned:
+            cached = super().get_local_cache().get(key.op, {}).get(key.inputs, {})
+            known |= cached.get(key.precision, {})
         if benchmark and any(choice.hash_key() not in known for choice in choices):
             fresh = {choice.hash_key(): ms for choice, ms in benchmark(choices).items()}
             known = {**known, **_on_scale(fresh, known)}
@@ -597,7 +603,9 @@ def _tried(
     if failed:
         raise NothingTried(f"the baseline: {failed['0']}")
     kept = _with_new_times(kept, arms[0])
-    _compile_side_by_side(kept, arms, job, progress)
+    control = (*arms[0], RETUNED)
+    wanted = [*arms, *([control] if any(_may_retune(arm, arms[0]) for arm in arms) else [])]
+    _compile_side_by_side(kept, wanted, job, progress)
     elsewhere = _tried_on_gpus(job, arms, progress) if job.gpus[1:] and arms[2:] else ()
     tried = {arm.swaps for trial in elsewhere for arm in trial.arms[1:]}
     left = [arm for arm in arms[1:] if as_asked(arm) not in tried]
@@ -632,12 +640,13 @@ def _tried_on_gpus(
 
 
 def merged(trials: Sequence[Trial], arms: Sequence[Arm]) -> Trial:
-    """Return one trial of `arms` from trials with the same baseline on several GPUs of a kind. Its
-    baseline's time is that of the first."""
-    of_arm = {arm.swaps: arm for trial in trials for arm in trial.arms[1:]}
+    """Return one trial of `arms` and their control from trials with the same baseline on several
+    GPUs of a kind. The times of the baseline and of the control are those of the first."""
+    of_arm = {arm.swaps: arm for trial in reversed(trials) for arm in trial.arms[1:]}
+    ordered = dict.fromkeys([*(arm for arm in arms[1:] if arm in of_arm), *of_arm])
     return replace(
         trials[0],
-        arms=(trials[0].arms[0], *(of_arm[arm] for arm in arms[1:] if arm in of_arm)),
+        arms=(trials[0].arms[0], *(of_arm[arm] for arm in ordered)),
         rounds=min(trial.rounds for trial in trials),
         seconds=max(trial.seconds for trial in trials),
         trouble=tuple(dict.fromkeys(text for trial in trials for text in trial.trouble)),
@@ -653,7 +662,12 @@ def _tried_here(
     progress: ReportProgress,
     mark: ChoiceMark,
 ) -> Trial:
+    arms = list(arms)
     compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
+    retuned = _retuned(kept.cache, [arms[int(at)] for at in compiled])
+    if retuned and not job.fresh:
+        arms.append((*arms[0], RETUNED))
+        compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
     rivals = {at: graph for at, graph in compiled.items() if at != "0"}
     same = {at for at, graph in rivals.items() if _is_same(arms[int(at)], graph, compiled["0"])}
     timed = {at: graph for at, graph in compiled.items() if at not in same}
@@ -681,9 +695,11 @@ def _tried_here(
         graph=job.graph,
         when=time.time(),
         arms=tuple(
-            replace(_arm(arm, "0", rounds, differences, kernels), same=True)
-            if str(at) in same
-            else _arm(arm, str(at), rounds, differences, kernels)
+            replace(
+                _arm(arm, "0" if str(at) in same else str(at), rounds, differences, kernels),
+                same=str(at) in same,
+                retuned=arm in retuned,
+            )
             for at, arm in enumerate(arms)
         ),
         rounds=rounds.judged.count,
@@ -691,7 +707,7 @@ def _tried_here(
         by=bench.clock,
         trouble=(
             *trouble_of(rounds),
-            *_benchmarked_again(kept.cache, [arms[int(at)] for at in timed]),
+            *_benchmarked_again([arm for arm in retuned if str(arms.index(arm)) in timed], job),
             *([_UNCAPTURED] if uncaptured else []),
         ),
         device=session.device,
@@ -712,23 +728,35 @@ def _is_same(arm: Arm, graph: CompiledGraph, first: CompiledGraph) -> bool:
     return bool(first.code) and graph.code == first.code
 
 
-def _benchmarked_again(cache: ArmCache | None, arms: Sequence[Arm]) -> list[str]:
-    """Return a sentence on the arms for which Inductor benchmarked choices that it did not for the
-    first: an option that is a part of the kernels' source gives every choice another hash."""
+def _may_retune(arm: Arm, first: Arm) -> bool:
+    """Return whether Inductor may benchmark choices again for an arm, as far as can be said before
+    it is compiled."""
+    return any(isinstance(change, CompileOption) and change not in first for change in arm)
+
+
+def _retuned(cache: ArmCache | None, arms: Sequence[Arm]) -> list[Arm]:
+    """Return the arms for which Inductor benchmarked choices that it did not for the first: an
+    option that is a part of the kernels' source gives every choice another hash."""
     if cache is None:
         return []
-    its = {cache.file(arm, "times"): arm for arm in reversed(arms) if cache.load(arm, "times")}
-    its.pop(cache.file(arms[0], "times"), None)
-    again = [
+    first = cache.file(arms[0], "times")
+    return [arm for arm in arms if cache.file(arm, "times") != first and cache.load(arm, "times")]
+
+
+def _benchmarked_again(arms: Sequence[Arm], job: TrialJob) -> list[str]:
+    """Return a sentence on the arms for which choices were benchmarked again."""
+    labels = (
         " with ".join(change.label for change in arm if not isinstance(change, Swap))
-        for arm in reversed(its.values())
-    ]
+        for arm in arms
+    )
+    again = list(dict.fromkeys(labels))
     if not again:
         return []
     names = f"{', '.join(again[:-1])} and {again[-1]}" if again[1:] else again[0]
-    return [
-        f"Inductor benchmarked choices again for {names}, which can be a part of the difference"
-    ]
+    part = "which can be a part of the difference"
+    if not job.fresh:
+        part = "and the arm `tuned again` shows what that alone changes"
+    return [f"Inductor benchmarked choices again for {names}, {part}"]
 
 
 def _device(program: CapturedProgram) -> torch.device:

@@ -21,11 +21,12 @@ from backend.cache.autotune import copy_unpinned, read_caches
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.events import GraphCompiled, GraphTried
-from backend.model.graph import CompileOption, Graph, Swap, Trial
+from backend.model.graph import RETUNED, CompileOption, Graph, Swap, Trial, TrialArm
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
 from backend.wire.jobs import TrialJob, TrialResult, answer_of, job_words
+from backend.worker.jobs.trial import merged
 from backend.worker.trial.passes import kernels_of
 from rocm_tui.environment import find_python
 from rocm_tui.jobs.worker import Worker, spawn_worker
@@ -258,7 +259,9 @@ def test_a_trial_of_options(captured: Captured, worker: Worker) -> None:
     arms = ((), *((CompileOption(name, value),) for name, value in texts))
     result = tried(worker, TrialJob(captured.graph.id, arms, budget=4.0))
     assert result.ok and result.trial is not None, result.reason
-    _, scalar, fused, unknown, program, wrong, own = result.trial.arms
+    _, scalar, fused, unknown, program, wrong, own, control = result.trial.arms
+    assert control.swaps == (RETUNED,) and result.trial.control == control
+    assert [arm.retuned for arm in (scalar, fused, own, control)] == [True, False, False, False]
     for arm in (scalar, fused, own):
         assert arm.ms and arm.error is not None and arm.error <= (arm.allowed or 0.0), arm
     assert unknown.failed.endswith("has no Inductor option no_such_option")
@@ -278,7 +281,7 @@ def test_times_that_only_an_option_needs_stay_with_its_arm(
     result = tried(worker, TrialJob(captured.graph.id, ((), narrow), budget=2.0))
     assert result.trial is not None, result.reason
     assert not result.trial.arms[1].failed
-    assert any("again for cpp.simdlen=1, which" in line for line in result.trial.trouble)
+    assert any("again for cpp.simdlen=1, and" in line for line in result.trial.trouble)
     assert caches == {path: path.read_bytes() for path in private.autotune.glob("*")}
     own = [json.loads(path.read_text()) for path in (private.home / "arms").glob("*.times")]
     assert any(captured.key.inputs in name for times in own for name in times)
@@ -286,6 +289,26 @@ def test_times_that_only_an_option_needs_stay_with_its_arm(
     beside = tried(worker, TrialJob(captured.graph.id, (narrow, swapped), budget=1.0))
     assert beside.trial is not None, beside.reason
     assert not any("again" in line for line in beside.trial.trouble), "the baseline has it, too"
+
+
+def test_the_control_takes_no_time_from_the_cache(captured: Captured, tmp_path: Path) -> None:
+    """The program's tuning may have been disturbed: here by a millisecond for each choice."""
+    cache = shutil.copytree(captured.cache, tmp_path / "cache")
+    private = Layout(Layout(cache).graphs / "cache")
+    shutil.rmtree(private.root, ignore_errors=True)
+    copy_unpinned(Layout(cache), private)
+    (path,) = private.autotune.iterdir()
+    text = path.read_text()
+    for ms in captured.times.values():
+        text = text.replace(json.dumps(ms), json.dumps(ms + 1.0))
+    path.write_text(text)
+    with spawn_worker(find_python(), private.root) as worker:
+        result = tried(worker, TrialJob(captured.graph.id, ((), (RETUNED,)), budget=0.5))
+    assert result.trial is not None and not result.trial.arms[1].failed, result.reason
+    (file,) = (private.home / "arms").glob("*.times")
+    (own,) = json.loads(file.read_text()).values()
+    assert set(own) == set(captured.times) and all(0 < ms < 1 for ms in own.values()), own
+    assert path.read_text() == text
 
 
 def test_an_arm_that_another_process_compiled_is_loaded(captured: Captured, tmp_path: Path) -> None:
@@ -371,13 +394,14 @@ def test_arms_are_divided_among_gpus(captured: Captured, worker: Worker) -> None
     job = TrialJob(captured.graph.id, arms, budget=3.0, gpus=("-1", "-1"))
     result = tried(worker, job)
     assert result.ok and result.trial is not None, result.reason
-    assert [arm.swaps for arm in result.trial.arms] == list(arms)
-    first, swapped, gone, option = result.trial.arms
+    assert [arm.swaps for arm in result.trial.arms] == [*arms, (RETUNED,)]
+    first, swapped, gone, option, control = result.trial.arms
+    assert option.retuned and control.ms
     assert (first.ratio, first.verdict) == (1.0, "tied")
     assert swapped.ms and option.ms and "is none of its 2 choices" in gone.failed
     trials = graphs_tried(captured.cache)[len(before) :]
     parts = {tuple(arm.swaps for arm in trial.arms) for trial in trials}
-    assert parts == {(arms[0], arms[1], arms[3]), (arms[0], arms[2])}
+    assert parts == {(arms[0], arms[1], arms[3], (RETUNED,)), (arms[0], arms[2])}
     assert len({trial.session for trial in trials}) == 2
     assert result.trial.rounds == min(trial.rounds for trial in trials)
 
@@ -408,3 +432,14 @@ def test_what_a_dead_process_left_out_is_tried_here(captured: Captured, worker: 
     (elsewhere, here) = graphs_tried(captured.cache)[len(before) :]
     assert [len(trial.arms) for trial in (elsewhere, here)] == [2, 2]
     assert elsewhere.session != here.session
+
+
+def test_trials_of_several_gpus_become_one() -> None:
+    a, b = Swap("mm", "[]", "highest", "a"), CompileOption("epilogue_fusion", "False")
+    control = TrialArm((RETUNED,), ms=1.1)
+    first = Trial("g", 1.0, (TrialArm((), ms=1.0), TrialArm((a,), ms=0.9)), 30, 2.0, trouble=("x",))
+    arms = TrialArm((), ms=1.2), TrialArm((b,), ms=0.8), control
+    second = Trial("g", 2.0, arms, 20, 3.0, trouble=("x", "y"))
+    trial = merged([first, second], ((), (b,), (a,)))
+    assert [arm.ms for arm in trial.arms] == [1.0, 0.8, 0.9, 1.1]
+    assert (trial.rounds, trial.seconds, trial.trouble) == (20, 3.0, ("x", "y"))

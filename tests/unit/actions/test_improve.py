@@ -243,7 +243,8 @@ def test_a_confirmed_gain_is_discarded_by_restart_alone(
 
 def test_a_confirmed_gain_of_another_torch_or_text_stays_too(layout: Layout) -> None:
     first = with_options(layout)
-    screened, *others = first.tries
+    screened = next(attempt for attempt in first.tries if first.subjects[attempt.subject].options)
+    others = [attempt for attempt in first.tries if attempt is not screened]
     write_search(layout, replace(first, tries=(*others, screened)))  # so something is left to do
     before = search_path(layout, GRAPH).read_bytes()
     with pytest.raises(NotTried, match="by another torch or device; that search confirmed a gain"):
@@ -565,7 +566,7 @@ def test_a_search_goes_on_where_a_tuning_is_read_no_more(layout: Layout) -> None
     search = GraphSearch(Workers(), layout, replace(row, tunings=tunings)).go()
     assert finished(search)
     unfit = [subject.unfit for subject in search.subjects if subject.unfit]
-    assert unfit == ["its tuning is in no cache that was read"] * 3
+    assert unfit == ["its tuning is in no cache that was read"] * 2, "one was measured"
 
 
 def test_a_graph_without_anything_to_try_says_why(layout: Layout) -> None:

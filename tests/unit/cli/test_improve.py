@@ -173,10 +173,10 @@ def test_what_was_kept_has_the_figure_of_the_trial_that_kept_it() -> None:
 
 
 def test_an_option_of_two_sweeps_is_counted_once() -> None:
-    bench = Bench(additive({COMBO.label: -0.1}), noise=0.0001)
+    bench = Bench(additive({COMBO.label: -0.1, POINTWISE.label: -0.05}), noise=0.0001)
     search = run(replace(search_of(0), subjects=(options_subject(COMBO, POINTWISE),)), bench)
     assert [len(attempt.arms) for attempt in search.tries if attempt.kind == "screen"] == [3, 2]
-    assert summary(search)[0].startswith("2 options tried in 7 trials")
+    assert summary(search)[0].startswith("2 options tried in 8 trials")
 
 
 def test_our_kernels_are_no_option_of_inductor() -> None:

@@ -8,18 +8,19 @@ from statistics import NormalDist
 
 import pytest
 
-from backend.model.graph import Arm, CompileOption
+from backend.model.graph import RETUNED, Arm, CompileOption, Trial
 from rocm_tui.search.steps import (
     CONFIRMING,
     LOOKS,
     MOST_FAILURES,
     RESERVE,
     SCREENING,
+    best_arm,
     finished,
     next_step,
     search_status,
 )
-from rocm_tui.search.types import MeasureStep, Search, TrialStep
+from rocm_tui.search.types import MeasureStep, Search, TrialStep, Try
 from tests.support.search_lab import (
     Bench,
     additive,
@@ -324,6 +325,25 @@ def test_options_are_tried_beside_the_first_even_if_no_choice_is_kept() -> None:
     search = replace(search_of(0), subjects=(options_subject(COMBO, POINTWISE, UNFUSED),))
     sure = search_status(run(search, Bench(additive(effects), noise=0.001))).sure
     assert sure is not None and hashes(sure.arm) == {COMBO.label, POINTWISE.label}
+
+
+def test_an_option_that_is_no_faster_than_a_new_tuning_is_not_kept() -> None:
+    arms = ((), (COMBO,), (UNFUSED,))
+    step = TrialStep("screen", 1, 0, arms, 0.01, 10.0)
+    bench = Bench(additive({COMBO.label: -0.3, UNFUSED.label: -0.1}), noise=0.001)
+    first, combo, fusion = bench.trial(step).arms
+    fusion, combo = replace(fusion, retuned=True), replace(combo, retuned=True)
+
+    def best(tuned_again: float) -> Arm | None:
+        control = replace(fusion, swaps=(RETUNED,), retuned=False)
+        low, high = tuned_again - 0.01, tuned_again + 0.01
+        control = replace(control, ratio=tuned_again, ratio_low=low, ratio_high=high)
+        trial = Trial("b3f21aa", 0.0, (first, combo, fusion, control))
+        return best_arm(Try("screen", 1, arms, 0.01, trial=trial))
+
+    assert best(0.9) == (COMBO,)
+    assert best(0.74) is None
+    assert best(1.2) == (COMBO,)
 
 
 def test_an_option_whose_outputs_differ_or_that_breaks_the_worker_is_not_kept() -> None:
