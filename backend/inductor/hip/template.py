@@ -367,17 +367,7 @@ class HipTemplate(ROCmTemplate):
             if not pays(config, problem, torch_graph.size_hint):
                 raise ConfigError("a factor that is better computed once")
         reorder = input_order(problem, (self.operands[at] for at in self.input_reorder))
-        return kernel, lambda: self.rendered(problem, config, kernel, reorder)
-
-    def rendered(
-        self,
-        problem: GemmProblem,
-        config: Any,
-        kernel: ROCmTemplateKernel,
-        input_reorder: Sequence[int],
-    ) -> Rendered:
-        """Return the source. Raises ConfigError if the config does not fit the problem."""
-        return render(problem, config, kernel.name, kernel, input_reorder)
+        return kernel, lambda: render(problem, config, kernel.name, kernel, reorder)
 
 
 class ROCmGemmTemplate(HipTemplate):
