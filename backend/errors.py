@@ -102,10 +102,6 @@ class CacheError(ToolchainError):
     """The code cache's folder cannot be trusted or written."""
 
 
-class HeadersError(ToolchainError):
-    """A folder of headers cannot be read, or has changed."""
-
-
 class CompileError(ToolchainError):
     """A failed compile: the command, its first errors, and the source. `errors` has at least one
     line. `log_path` holds the command and its whole output."""

@@ -50,7 +50,7 @@ _OURS = {
     "rocm_direct": "direct",
     "rocm_grouped": "grouped",
     "rocm_skinny": "skinny",
-    "rocm_ck": "ck",
+    "rocm_ck": "ck",  # no longer offered, but in older pins, sessions and caches
     "rocm_triton": "triton",
 }
 _COMPILERS = (

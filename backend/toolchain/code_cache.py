@@ -69,15 +69,8 @@ def source_key(source: str, target: Target, options: CompileOptions) -> str:
     features = targets.instruction_set() if target.kind == "cpu" else (machine,)
     if features == ("x86_64",):  # as it was before other hosts' libraries had other names
         features = ()
-    how = (options.level, options.defines, options.flags, *_given(options))
+    how = (options.level, options.defines, options.flags)
     return _digest(source, headers_hash(target.kind), str(target), how, features)[:40]
-
-
-def _given(options: CompileOptions) -> tuple[object, ...]:
-    """Return a kernel's inputs beside our headers; empty for those of our templates."""
-    if not options.headers and not options.standard:
-        return ()
-    return (options.standard, [headers.digest for headers in options.headers])
 
 
 _FLAGS = {
@@ -92,7 +85,7 @@ def toolchain_of(compiler: Compiler, options: CompileOptions = CompileOptions())
     compiler's version."""
     # ROCm's folder, three above the program, is in its command.
     nameless = replace(compiler, executable=(f"/ROCM/llvm/bin/{compiler.driver}",))
-    places = Path("SOURCE"), Path("OUTPUT"), options.nameless, Path("INCLUDE")
+    places = Path("SOURCE"), Path("OUTPUT"), options, Path("INCLUDE")
     command = targets.commands(nameless, *places)
     target = compiler.target
     names = _FLAGS.get(compiler.driver, ())
@@ -156,8 +149,8 @@ def compile(
 
     `cache_root` is Inductor's cache dir. An artefact of this `toolchain` is returned without
     looking for a compiler; without any compiler, the latest artefact of any. Raises
-    MissingCompilerError, CompileError, CompileTimeoutError, HeadersError if the caller's headers
-    are gone or have changed, and CacheError if the folder is not ours alone.
+    MissingCompilerError, CompileError, CompileTimeoutError, and CacheError if the folder is not
+    ours alone.
     """
     name = source_key(source, target, options)
     if toolchain and (cached := _Entry.of(f"{name}-{toolchain}", cache_root).load(target)):
@@ -175,20 +168,14 @@ def compile(
         return entry.load(target) or entry.build(source, installed, options)
 
 
-def toolchain(
-    source: str,
-    target: Target,
-    options: CompileOptions = CompileOptions(),  # noqa: B008
-    *,
-    cache_root: Path,
-) -> str | None:
+def toolchain(source: str, target: Target, *, cache_root: Path) -> str | None:
     """Return the toolchain of the library that `compile` would return: the installed one, else that
     of this source's last compile; None if neither exists."""
     compiler = targets.find_compiler(target)
     if isinstance(compiler, Missing):
-        latest = _latest(source_key(source, target, options), target, cache_root)
+        latest = _latest(source_key(source, target, CompileOptions()), target, cache_root)
         return latest.toolchain if latest is not None and latest.loadable else None
-    return toolchain_of(compiler, options) if targets.usable(compiler) else None
+    return toolchain_of(compiler) if targets.usable(compiler) else None
 
 
 def _latest(name: str, target: Target, cache_root: Path) -> Compiled | None:
@@ -267,8 +254,6 @@ class _Entry:
 
     def build(self, source: str, compiler: Compiler, options: CompileOptions) -> Compiled:
         """Compile under the lock. Files get their final names when they are complete."""
-        for headers in options.headers:
-            headers.check()
         self._sweep()
         source_path, artefact = self.file(".hip"), self.file(compiler.suffix)
         _write(source_path, source.encode())

@@ -11,7 +11,6 @@ number of units is from AMD's and NVIDIA's data sheets.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
 import shutil
@@ -19,60 +18,9 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-from backend.errors import HeadersError
-
-_SUFFIXES = frozenset((".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ""))
-"""Suffixes of header files; a header of the C++ standard library has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Headers:
-    """A folder of external headers, and the SHA-256 of its content. Keys contain the hash, not the
-    path.
-
-    A library of templates, such as Composable Kernel, has some thousand headers, of which a kernel
-    includes most. So all files of a folder are hashed: some milliseconds per hundred files, once
-    per process, where listing the included ones would take a compile.
-    """
-
-    folder: str
-    digest: str
-
-    @classmethod
-    def of(cls, folder: Path) -> Headers:
-        """Hash a folder, once per process. Raises HeadersError if it does not exist."""
-        return cls(str(folder), _digest_once(folder))
-
-    def check(self) -> None:
-        """Raise HeadersError if the folder's headers have changed or are gone."""
-        if digest_of(Path(self.folder)) != self.digest:
-            raise HeadersError(f"the headers in {self.folder} have changed since they were read")
-
-
-@lru_cache(maxsize=64)
-def _digest_once(folder: Path) -> str:
-    return digest_of(folder)
-
-
-def digest_of(folder: Path) -> str:
-    """Return the hash of the names and contents of all headers in `folder`. Raises HeadersError."""
-    if not folder.is_dir():
-        raise HeadersError(f"there is no folder {folder} with headers")
-    digest = hashlib.sha256()
-    try:
-        for header in sorted(folder.rglob("*")):
-            if header.suffix in _SUFFIXES and header.is_file():
-                text = header.read_bytes()
-                digest.update(f"{header.relative_to(folder).as_posix()}\0{len(text)}\0".encode())
-                digest.update(text)
-    except OSError as error:
-        raise HeadersError(f"cannot read the headers in {folder}: {error.strerror}") from error
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,32 +184,12 @@ def parse_target(text: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Options of a compile. `flags` are passed on unchanged; `defines` are `-DNAME=VALUE`.
-
-    `headers` are folders for `-I`, after ours; `standard` is that of the language, such as `c++20`,
-    or empty for ours.
-    """
+    """Options of a compile. `flags` are passed on unchanged; `defines` are `-DNAME=VALUE`."""
 
     level: int = 3
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
     timeout_seconds: float = 300.0
-    headers: tuple[Headers, ...] = ()
-    standard: str = ""
-
-    @property
-    def nameless(self) -> CompileOptions:
-        """Return the same options without paths, for keys."""
-        return replace(self, headers=tuple(Headers(h.digest, h.digest) for h in self.headers))
-
-    def language(self, usual: str) -> str:
-        """Return the flag for the language standard."""
-        return f"-std={self.standard or usual}"
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """The caller's additions to a command: include folders and flags."""
-        return (*(f"-I{headers.folder}" for headers in self.headers), *self.flags)
 
 
 @dataclass(frozen=True, slots=True)

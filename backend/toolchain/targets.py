@@ -137,7 +137,7 @@ def _clang_commands(
     """Return one command; three for zig, whose clang cannot call its own linker."""
     arch = compiler.target.arch
     common = [
-        *("-x", "hip", f"--offload-arch={arch}", options.language("c++17"), f"-O{options.level}"),
+        *("-x", "hip", f"--offload-arch={arch}", "-std=c++17", f"-O{options.level}"),
         *defines(compiler.target, options),
     ]
     if compiler.driver in ("rocm", "hipcc"):
@@ -146,7 +146,7 @@ def _clang_commands(
         *common,
         *("-nogpuinc", "-nogpulib", "--cuda-device-only", "--no-gpu-bundle-output"),
         *(f"-I{include / 'amdgpu'}", f"-I{include}"),
-        *options.given,
+        *options.flags,
     ]
     if compiler.driver == "clang":
         return ((*compiler.executable, *device, str(source), "-o", str(output)),)
@@ -190,7 +190,7 @@ def _library(
         *compiler.executable,
         *common,
         *("-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}"),
-        *options.given,
+        *options.flags,
         str(source),
         *runtime,
         *("-o", str(output)),
@@ -327,7 +327,7 @@ def _cpp_commands(
             *(
                 "-x",
                 "c++",
-                options.language("c++20"),
+                "-std=c++20",
                 f"-O{min(options.level, 2)}",
                 *instruction_set(),
             ),
@@ -335,7 +335,7 @@ def _cpp_commands(
             *("-shared", "-fPIC", "-fvisibility=hidden"),
             *defines(compiler.target, options),
             *(f"-I{include / 'cpu'}", f"-I{include}"),
-            *options.given,
+            *options.flags,
             *(str(source), "-o", str(output)),
         ),
     )
@@ -382,13 +382,13 @@ def _nvcc_commands(
                 "-x",
                 "cu",
                 _code_for(compiler.target.arch),
-                options.language("c++17"),
+                "-std=c++17",
                 f"-O{options.level}",
             ),
             *("-shared", "-Xcompiler=-fPIC,-fvisibility=hidden", "-Xptxas=-v"),
             *defines(compiler.target, options),
             *(f"-I{include / 'cuda'}", f"-I{include}"),
-            *options.given,
+            *options.flags,
             *(str(source), "-o", str(output)),
         ),
     )

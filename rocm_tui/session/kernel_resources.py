@@ -16,7 +16,7 @@ from pathlib import Path
 from backend.cache import code
 from backend.cache.code import CompiledKernel, read_file
 from backend.errors import ConfigError
-from backend.model.choice import Choice, parse_config
+from backend.model.choice import Choice
 from backend.model.origin import (
     any_toolchain,
     choice_hash,
@@ -25,7 +25,7 @@ from backend.model.origin import (
     template_of,
     toolchain_of,
 )
-from backend.templates.config import parse_template_config
+from backend.templates.config import Config, parse_template_config
 from backend.toolchain import code_cache
 from backend.toolchain.resources import (
     Occupancy,
@@ -60,7 +60,7 @@ class KernelResources:
         self._lock = threading.Lock()
         self._seen: set[Path] = set()
         self._kernels: dict[str, dict[str, list[tuple[Path, Target]]]] = {
-            template: {} for template in ("gemm", "skinny", "conv", "direct", "grouped", "ck")
+            template: {} for template in ("gemm", "skinny", "conv", "direct", "grouped")
         }
         self._known: dict[str, ResourceUse] = {}
         self._stamp: tuple[tuple[Path, int], ...] = ()
@@ -119,12 +119,12 @@ class KernelResources:
         if hash_ in self._known:
             return self._known[hash_]
         try:
-            block, entries = self._entries(hash_, choice)
+            config, entries = self._entries(hash_, choice)
         except ConfigError:
             return Unknown("the config of the choice is unknown: its source has only the hash")
         if not entries:
             return Unknown(f"its kernel is not in the code cache below {self._root}")
-        answers = {_measure(entry, target, block) for entry, target in entries}
+        answers = {_measure(entry, target, config) for entry, target in entries}
         if len(answers) > 1:
             return Unknown("several compilers made it, and it takes different resources from each")
         answer = answers.pop()
@@ -132,21 +132,21 @@ class KernelResources:
             self._known[hash_] = answer
         return answer
 
-    def _entries(self, hash_: str, choice: Choice) -> tuple[_Block, list[tuple[Path, Target]]]:
-        """Return its block and its entries in the code cache; of several compilers', that of the
+    def _entries(self, hash_: str, choice: Choice) -> tuple[Config, list[tuple[Path, Target]]]:
+        """Return its config and its entries in the code cache; of several compilers', that of the
         hash. Raises ConfigError."""
         template = template_of(choice)
-        block = _block_of(template, choice.description)
+        config = parse_template_config(template, choice.description)
         entries = [
             place
             for kernel, places in self._kernels[template].items()
             for place in places
-            if choice_hash(template, kernel, block.description) == any_toolchain(hash_)
+            if choice_hash(template, kernel, config.description) == any_toolchain(hash_)
         ]
         matching = [
             place for place in entries if toolchain_of(hash_) == code_cache.made_by(place[0])
         ]
-        return block, matching or entries
+        return config, matching or entries
 
 
 def _of_arch(kernels: Sequence[CompiledKernel], arch: str) -> ResourceUse | Unknown | None:
@@ -185,30 +185,7 @@ def _changed(folder: Path) -> int:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A choice's description, and what a block has: threads, or waves where `threads` is 0."""
-
-    description: str
-    waves: int = 0
-    threads: int = 0
-
-    def threads_on(self, target: Target) -> int:
-        return self.threads or self.waves * target.wave
-
-
-def _block_of(template: str, description: str) -> _Block:
-    """Raises ConfigError."""
-    if template != "ck":
-        config = parse_template_config(template, description)
-        return _Block(config.description, waves=config.waves)
-    threads = parse_config(description).get("BLOCK_SIZE", "")
-    if not threads.isdecimal():
-        raise ConfigError(f"{description[:200]!r} is no instance of Composable Kernel")
-    return _Block(description, threads=int(threads))
-
-
-def _measure(entry: Path, target: Target, block: _Block) -> ResourceUse | Unknown:
+def _measure(entry: Path, target: Target, config: Config) -> ResourceUse | Unknown:
     compiled = code_cache.compiled(entry)
     if compiled is None:
         return Unknown(f"its kernel in the code cache is damaged: {entry}")
@@ -219,15 +196,13 @@ def _measure(entry: Path, target: Target, block: _Block) -> ResourceUse | Unknow
     if isinstance(kernels, Unknown):
         return kernels
     main = [kernel for kernel in kernels if _SECOND_KERNEL not in kernel.kernel]
-    if not main or (len(main) > 1 and not block.threads):
+    if len(main) != 1:
         return Unknown(f"{compiled.path} does not hold one main kernel")
-    # An instance has a kernel for each form of its loop; the largest bounds what it takes.
-    largest = max(main, key=lambda kernel: kernel.vgprs or 0)
     source = code_cache.source_of_entry(entry)
     asked = _ASKED.search(source[1]) if source else None
     shared = int(asked[1]) if asked else 0
-    held = occupancy(target, largest, block.threads_on(target), shared)
-    return ResourceUse(target, _with_lds(largest, shared), held)
+    held = occupancy(target, main[0], config.waves * target.wave, shared)
+    return ResourceUse(target, _with_lds(main[0], shared), held)
 
 
 def _with_lds(taken: Resources, more: int) -> Resources:

@@ -31,10 +31,6 @@ DEPENDENCIES = frozenset({"backend", "torch", "jinja2", "sympy", "filelock", "tr
 """What `backend` may import beside the standard library: what installing torch installs."""
 OPTIONAL = {
     ("backend/toolchain/resources.py", "msgpack"): "notes of AMD code, where it is installed",
-    (
-        "backend/inductor/hip/other_products.py",
-        "ck4inductor",
-    ): "its kernels are choices, where it is installed",
 }
 
 PRIVATE_TORCH = "backend/inductor/torch/"

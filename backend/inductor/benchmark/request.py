@@ -56,7 +56,7 @@ from backend.templates.triton.choice import TritonChoice
 from backend.templates.triton.module_file import ENTRY, INTERPRETER
 from backend.templates.triton.module_file import toolchain as triton_toolchain
 from backend.toolchain import code_cache
-from backend.toolchain.target import CompileOptions, parse_target
+from backend.toolchain.target import parse_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +321,7 @@ def forget_tuning() -> None:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec(Spec):
-    """A kernel to compile and its call, complete for `load_kernel`. `options` outside of
-    `load_keywords` are the same for every kernel."""
+    """A kernel to compile and its call, complete for `load_kernel`."""
 
     source: str
     entry: str
@@ -330,7 +329,6 @@ class KernelSpec(Spec):
     pointers: int
     integers: int
     toolchain: str = ""
-    options: CompileOptions = field(default_factory=CompileOptions)
 
     def _load(self) -> LoadedKernel:
         return load_kernel(
@@ -340,27 +338,18 @@ class KernelSpec(Spec):
             pointers=self.pointers,
             integers=self.integers,
             toolchain=self.toolchain,
-            **load_keywords(self.options),
         )
 
     def compiled(self) -> bool:
         """Compile it without loading; return whether the cache had it. Raises ToolchainErrors."""
         target, root = parse_target(self.target), cache_dir()
-        options = self.options
-        return code_cache.compile(self.source, target, options, cache_root=root).from_cache
+        return code_cache.compile(self.source, target, cache_root=root).from_cache
 
 
-def load_keywords(options: CompileOptions) -> dict[str, Any]:
-    """Return the equivalent keywords of `load_kernel`; none for our templates."""
-    headers = tuple((headers.folder, headers.digest) for headers in options.headers)
-    keywords = {"headers": headers, "standard": options.standard, "flags": options.flags}
-    return {name: value for name, value in keywords.items() if value}
-
-
-def toolchain_for(source: str, target: str, options: CompileOptions = CompileOptions()) -> str:  # noqa: B008
+def toolchain_for(source: str, target: str) -> str:
     """Return the toolchain of the library of `source`. Raises UncompiledError if there is neither a
     compiler nor a library."""
-    toolchain = code_cache.toolchain(source, parse_target(target), options, cache_root=cache_dir())
+    toolchain = code_cache.toolchain(source, parse_target(target), cache_root=cache_dir())
     if toolchain is None:
         raise UncompiledError(f"no compiler for {target}, and this kernel was not compiled before")
     return toolchain

@@ -1,31 +1,22 @@
-"""Products other than one of two plain matrices: convolutions, grouped products, products with an
-8-bit weight, and products by Composable Kernel. From nodes and options to a problem, and its
-reference result.
+"""Products other than one of two plain matrices: convolutions, grouped products, and products with
+an 8-bit weight. From nodes and options to a problem, and its reference result.
 
 An 8-bit weight is widened while loading, which is exact, and each column is scaled in the store: `x
 @ weight.T * scale`, as in ATen's `_weight_int8pack_mm`.
-
-Composable Kernel's universal GEMM comes from the package `ck4inductor`, which has its headers and a
-list of instances. An instance takes a minute to compile, so none is offered unless `ROCM_TUI_CK`
-gives the number to try for a product.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from backend.errors import ExpressionError, UnsupportedProblemError
+from backend.errors import UnsupportedProblemError
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.tensors import (
     GemmReference,
@@ -35,20 +26,16 @@ from backend.inductor.benchmark.tensors import (
     wide_dtype,
 )
 from backend.inductor.hip import operands
-from backend.inductor.hip.caller import ROCmTemplateBuffer
-from backend.inductor.hip.fusion import OUT, Fused
+from backend.inductor.hip.fusion import OUT
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
 from backend.model.options import Options, convolution_numbers, convolution_of_values
-from backend.templates.ck import render_ck
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.expressions import ChainBuilder
 from backend.templates.fusion import FactorSource, Prologue
 from backend.templates.operand import Operand
 from backend.templates.problem import Activation, GemmProblem, GroupedProblem, grouped_problem
-from backend.templates.rendering import Rendered
-from backend.toolchain.target import CompileOptions, Headers
 
 
 def convolution_factors(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -307,66 +294,6 @@ class ROCmSkinnyInt8WeightTemplate(ROCmInt8WeightTemplate):
     """The same for few rows; configs are `SkinnyConfig`."""
 
     template = "skinny"
-
-
-COUNT = "ROCM_TUI_CK"
-"""The environment variable for how many instances are tried for a product."""
-
-_COMPILE_SECONDS = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class CkLibrary:
-    """The installed library: the instances, and how a source that calls one is compiled."""
-
-    operations: tuple[Any, ...]
-    options: CompileOptions
-
-    @property
-    def identity(self) -> str:
-        """The text for a comment in a source that identifies its headers and options."""
-        digests = " ".join(headers.digest[:16] for headers in self.options.headers)
-        return f"{self.options.standard}, headers {digests}"
-
-
-def ck_instances_wanted(env: Mapping[str, str] = os.environ) -> int:
-    """Return how many instances are tried for a product."""
-    text = env.get(COUNT, "")
-    return int(text) if text.isdecimal() else 0
-
-
-@functools.cache
-def ck_library() -> CkLibrary:
-    """Return the library. Raises ImportError without `ck4inductor`, and HeadersError."""
-    package = importlib.import_module("ck4inductor")
-    instances = importlib.import_module("ck4inductor.universal_gemm.gen_instances")
-    home = Path(str(package.__file__)).parent
-    folders = [home / "include", home / "library" / "include"]
-    headers = tuple(Headers.of(folder) for folder in folders if folder.is_dir())
-    options = CompileOptions(headers=headers, standard="c++20", timeout_seconds=_COMPILE_SECONDS)
-    return CkLibrary(tuple(instances.gen_ops_library()), options)
-
-
-class ROCmCKTemplate(HipTemplate):
-    """A product by an instance of the library; configs are `CkConfig`."""
-
-    template = "ck"
-
-    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
-        super().__init__(input_nodes, layout, **options)
-        self.options = ck_library().options
-
-    def rendered(self, problem: Any, config: Any, kernel: Any, input_reorder: Any) -> Rendered:
-        identity = ck_library().identity
-        return render_ck(identity, problem, config, kernel.name, kernel, input_reorder)
-
-    def workspace_size(self, rendered: Any) -> Any:
-        return 0
-
-    def fuse(
-        self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
-    ) -> Fused:
-        raise ExpressionError("an instance of a library stores its product and no more")
 
 
 def scaled_int8(x: Operand, weight: Operand, scale: Operand, out: Operand) -> GemmProblem:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from backend.disk.layout import cache_dir
 from backend.inductor.torch.versions import KERNELS_LOG
 from backend.toolchain import code_cache
-from backend.toolchain.target import CompileOptions, Headers, parse_target
+from backend.toolchain.target import parse_target
 
 
 class LoadedKernel:
@@ -58,21 +58,16 @@ def load_kernel(
     integers: int,
     alias: str = "",
     toolchain: str = "",
-    headers: Sequence[tuple[str, str]] = (),
-    standard: str = "",
-    flags: Sequence[str] = (),
 ) -> LoadedKernel:
     """Return the kernel of `source`, which takes `pointers` tensors and `integers` numbers.
 
     Inductor's wrapper calls GPU kernels as `NAME.NAME(...)`; `alias` is that name. A library by
-    `toolchain` is loaded without looking for a compiler. `headers` are folders and the hashes of
-    their content; the rest is as in `CompileOptions`. Raises the toolchain's errors if the kernel
-    must be compiled and cannot be.
+    `toolchain` is loaded without looking for a compiler. Raises the toolchain's errors if the
+    kernel must be compiled and cannot be.
     """
-    root, folders = cache_dir(), tuple(Headers(*pair) for pair in headers)
-    options = CompileOptions(headers=folders, standard=standard, flags=tuple(flags))
+    root = cache_dir()
     compiled = code_cache.compile(
-        source, parse_target(target), options, cache_root=root, toolchain=toolchain
+        source, parse_target(target), cache_root=root, toolchain=toolchain
     )
     kernel = LoadedKernel(code_cache.load(compiled.path, root), entry, pointers, integers)
     if alias:

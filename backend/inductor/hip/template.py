@@ -24,7 +24,6 @@ from backend.errors import ConfigError, ExpressionError, LoadError, UnsupportedP
 from backend.inductor.benchmark.request import (
     KernelSpec,
     ROCmBenchmarkRequest,
-    load_keywords,
     toolchain_for,
 )
 from backend.inductor.benchmark.tensors import GemmReference, Reference
@@ -54,7 +53,7 @@ from backend.templates.rendering import (
     render,
 )
 from backend.toolchain import code_cache
-from backend.toolchain.target import CompileOptions, parse_target
+from backend.toolchain.target import parse_target
 
 _LOADER = "rocm_tui_load_kernel"
 
@@ -90,10 +89,8 @@ class ROCmTemplateKernel(TemplateKernel):
         nodes: Mapping[str, Node],
         runtime_arg_info: Sequence[ArgInfo],
         runtime_arg_values: Sequence[int],
-        options: CompileOptions,
     ) -> None:
         super().__init__(name, runtime_arg_info, runtime_arg_values)
-        self.options = options
         self.named_nodes = dict(nodes)
 
     @property
@@ -116,18 +113,15 @@ class ROCmTemplateKernel(TemplateKernel):
         wrapper = torch_graph.graph().wrapper_code
         if torch_graph.writes_cpp():
             log_kernel(source)
-            text = cpp_definition(alias, self.name, self.call_args(), source, target, self.options)
+            text = cpp_definition(alias, self.name, self.call_args(), source, target)
             wrapper.define_kernel(alias, text, origins, gpu=False)
             return
         assert "'''" not in source and not source.endswith("'")
         wrapper.add_import_once(self.imports)
-        given = "".join(
-            f", {name}={value!r}" for name, value in load_keywords(self.options).items()
-        )
         text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
             f"pointers={self.pointers}, integers={self.integers}, alias={alias!r}, "
-            f"toolchain={toolchain_for(source, target, self.options)!r}{given})"
+            f"toolchain={toolchain_for(source, target)!r})"
         )
         # Else autotuning at compile time runs it, without the import.
         wrapper.define_kernel(alias, text, origins, gpu=False)
@@ -301,9 +295,6 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
 class HipTemplate(ROCmTemplate):
     """A product in HIP; subclasses name the template."""
 
-    options = CompileOptions()
-    """The compile options of its kernels."""
-
     def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
         super().__init__(self.template, input_nodes, layout, **options)
 
@@ -317,8 +308,7 @@ class HipTemplate(ROCmTemplate):
             target=str(self.target),
             pointers=kernel.pointers,
             integers=kernel.integers,
-            toolchain=toolchain_for(rendered.source, str(self.target), self.options),
-            options=self.options,
+            toolchain=toolchain_for(rendered.source, str(self.target)),
         )
         request = ROCmBenchmarkRequest(
             spec,
@@ -361,23 +351,13 @@ class HipTemplate(ROCmTemplate):
         """Return the kernel, with one name in all graphs, so that one binary serves them all."""
         offered, problem, tensors = self.with_fused(buffer, fused, computed)
         split = (config.split_k,)
-        kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, split, self.options)
+        kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, split)
         if computed:
             config = refitted(config, problem, offered)
             if not pays(config, problem, torch_graph.size_hint):
                 raise ConfigError("a factor that is better computed once")
         reorder = input_order(problem, (self.operands[at] for at in self.input_reorder))
-        return kernel, lambda: self.rendered(problem, config, kernel, reorder)
-
-    def rendered(
-        self,
-        problem: GemmProblem,
-        config: Any,
-        kernel: ROCmTemplateKernel,
-        input_reorder: Sequence[int],
-    ) -> Rendered:
-        """Return the source. Raises ConfigError if the config does not fit the problem."""
-        return render(problem, config, kernel.name, kernel, input_reorder)
+        return kernel, lambda: render(problem, config, kernel.name, kernel, reorder)
 
 
 class ROCmGemmTemplate(HipTemplate):
@@ -486,14 +466,13 @@ def cpp_definition(
     args: Sequence[CallArg],
     source: str,
     target: str,
-    options: CompileOptions,
 ) -> str:
     """Return C++ of the function `alias`, which calls the entry of `source`, compiled for `target`.
 
     It takes the arguments of the entry except the first of its tail. Raises the toolchain's errors,
     and LoadError if a program cannot load the library.
     """
-    library = _library(source, target, options)
+    library = _library(source, target)
     parameters = ", ".join(f"{_type(arg)} {arg.name}" for arg in args)
     types = ", ".join(_type(arg) for arg in args)
     names = ", ".join(arg.name for arg in args)
@@ -514,9 +493,9 @@ def _type(arg: CallArg) -> str:
     return "const void*" if arg.kind == "input" else "void*" if arg.kind == "output" else arg.ty
 
 
-def _library(source: str, target: str, options: CompileOptions) -> bytes:
+def _library(source: str, target: str) -> bytes:
     root = cache_dir()
-    compiled = code_cache.compile(source, parse_target(target), options, cache_root=root)
+    compiled = code_cache.compile(source, parse_target(target), cache_root=root)
     if not compiled.loadable:
         raise LoadError(f"{compiled.path} is a code object alone, which no program can load")
     return trusted.read_file(root, compiled.path)

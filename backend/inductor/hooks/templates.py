@@ -29,7 +29,6 @@ from backend.inductor.benchmark.errors import (
 )
 from backend.inductor.benchmark.tensors import Arrange, OpInputs, unread_results
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import other_products
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
@@ -50,6 +49,7 @@ from backend.inductor.hip.other_products import (
     ROCmGroupedTemplate,
     ROCmInt8WeightTemplate,
     ROCmSkinnyInt8WeightTemplate,
+    convolution_factors,
 )
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
@@ -69,7 +69,6 @@ from backend.inductor.triton import template as triton_template
 from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
-from backend.templates.ck import ck_configs
 from backend.templates.few_channels import direct_configs
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
@@ -274,7 +273,7 @@ RULES = {
     "grouped_mm": OpRule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
     "convolution": OpRule(
         OPS["convolution"],
-        other_products.convolution_factors,
+        convolution_factors,
         template=ROCmConvTemplate,
         direct=ROCmDirectConvTemplate,
     ),
@@ -402,14 +401,6 @@ def _compiled(
     with _costing_itself():
         many = heuristics.gemm_configs(problem, target, sizes, most, units)
         choices += generated(gemm, many)
-    if (
-        rule.template is None
-        and (instances := other_products.ck_instances_wanted())
-        and target.kind != "cuda"
-    ):
-        with _costing_itself():
-            fitting = ck_configs(other_products.ck_library().operations, problem, instances)
-            choices += generated(make(other_products.ROCmCKTemplate), fitting) if fitting else []
     return choices
 
 

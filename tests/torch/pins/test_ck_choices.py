@@ -3,13 +3,11 @@ calls, by the text that PyTorch's template writes. None was compiled or run here
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from torch._inductor.codegen.rocm.ck_universal_gemm_template import CKGemmTemplate
 from torch._inductor.codegen.rocm.rocm_kernel import ROCmTemplateCaller
 
@@ -19,8 +17,6 @@ from backend.model.origin import is_own, provider
 from backend.pins.graphs.match import WantedChoice, judge
 from backend.pins.graphs.text import read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, form
-
-LIBRARY = Path(__file__).parents[2] / "support" / "ck_like"
 
 CALL = """
 async_compile = AsyncCompile()
@@ -39,19 +35,40 @@ def call(args):
 """
 
 
-@pytest.fixture(scope="module")
-def operations() -> list[Any]:
-    sys.path.insert(0, str(LIBRARY))
-    try:
-        from ck4inductor.universal_gemm import gen_instances
+@dataclass(frozen=True)
+class CKGemmOperation:
+    """Some of the parameters of ck4inductor's class of this name, in its order."""
 
-        first = gen_instances.gen_ops_library()[0]
-    finally:
-        sys.path.remove(str(LIBRARY))
-    return [first, replace(first, k_per_block=64), replace(first, a_block_lds_extra_m=False)]
+    a_layout: str = "Row"
+    b_layout: str = "Row"
+    ds_layouts: tuple[str, ...] = ()
+    c_layout: str = "Row"
+    a_element_dtype: str = "F32"
+    gemm_specialization: str = "GemmSpecialization::MNKPadding"
+    block_size: int = 64
+    m_per_block: int = 16
+    n_per_block: int = 16
+    k_per_block: int = 32
+    a_block_transfer_thread_cluster_lengths_ak0_m_ak1: tuple[int, int, int] = (4, 16, 1)
+    a_block_lds_extra_m: bool = True
+    block_gemm_pipeline_version: str = "BlockGemmPipelineVersion::v1"
+    a_compute_dtype: str | None = None
+
+    def name(self) -> str:
+        return "ck_" + "_".join(str(value) for value in asdict(self).values())
+
+    def dict_items(self) -> Iterable[tuple[str, Any]]:
+        return asdict(self).items()
 
 
-def caller(operation: Any, number: int) -> ROCmTemplateCaller:
+OPERATIONS = [
+    CKGemmOperation(),
+    CKGemmOperation(k_per_block=64),
+    CKGemmOperation(a_block_lds_extra_m=False),
+]
+
+
+def caller(operation: CKGemmOperation, number: int) -> ROCmTemplateCaller:
     """The real class; what compiles and runs it is not asked for."""
     request: Any = SimpleNamespace(hash_key=f"c{number}", source_file="")
     name, given = f"rocm_ck_gemm_template_{number}", {"op": operation, "kBatch": 1}
@@ -59,8 +76,8 @@ def caller(operation: Any, number: int) -> ROCmTemplateCaller:
     return ROCmTemplateCaller(name, "ck_gemm_template", [], none, none, request, none, given)
 
 
-def test_what_is_recorded_of_them(operations: list[Any]) -> None:
-    record = choice_record(caller(operations[1], 1))
+def test_what_is_recorded_of_them() -> None:
+    record = choice_record(caller(OPERATIONS[1], 1))
     assert provider(record) == "ck" and not is_own(record.hash)
     assert record.hash == "ck_gemm_template-c1"
     config = parse_config(record.description)
@@ -69,13 +86,13 @@ def test_what_is_recorded_of_them(operations: list[Any]) -> None:
     assert config["A_BLOCK_TRANSFER_THREAD_CLUSTER_LENGTHS_AK0_M_AK1"] == "(4, 16, 1)"
 
 
-def test_which_one_a_graph_calls(operations: list[Any]) -> None:
+def test_which_one_a_graph_calls() -> None:
     template: Any = object.__new__(CKGemmTemplate)
     template.is_batched = False
-    records = [choice_record(caller(operation, n)) for n, operation in enumerate(operations)]
+    records = [choice_record(caller(operation, n)) for n, operation in enumerate(OPERATIONS)]
     rivals = tuple(str(record.hash) for record in records)
-    assert len(set(rivals)) == len(operations) > 1
-    for called, operation in enumerate(operations):
+    assert len(set(rivals)) == len(OPERATIONS) > 1
+    for called, operation in enumerate(OPERATIONS):
         source, _ = template.emit_ck_instance(operation)
         text = form(CALL.format(source=source) + GRAPH)
         for number, record in enumerate(records):

@@ -28,6 +28,7 @@ from tests.support.subgraphs import decompose_k
         ("rocm_gemm-c1", "gemm"),
         ("rocm_skinny-c1", "skinny"),
         ("rocm_triton-c1", "triton"),
+        ("rocm_ck-c1", "ck"),  # of versions that offered Composable Kernel
         ("rocm_ck_gemm-c1", ""),
         ("rocm_gemm", ""),
         ("triton_mm-c1", ""),

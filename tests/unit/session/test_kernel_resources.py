@@ -255,10 +255,13 @@ async def test_the_screen_of_a_cpu_says_unknown(tmp_path: Path) -> None:
         assert "VGPR" not in screen_text(panes.detail)
 
 
-def test_an_instance_of_composable_kernel_without_its_block_is_unknown(tmp_path: Path) -> None:
-    choice = Choice("rocm_ck_0", choice_hash("ck", "0" * 32, "M=1"), 0.1, "M=1")
-    (answer,) = KernelResources(tmp_path).of([choice]).values()
+def test_a_choice_of_a_template_that_is_gone_is_unknown(tmp_path: Path) -> None:
+    config = "BLOCK_SIZE=64, M_PER_BLOCK=16, SPLIT_K=1"
+    choice = Choice("rocm_ck_0", choice_hash("ck", "0" * 32, config), 0.1, config)
+    resources = KernelResources(tmp_path)
+    (answer,) = resources.of([choice]).values()
     assert isinstance(answer, Unknown) and "the config of the choice is unknown" in answer.reason
+    assert resources.source_of(choice) is None
 
 
 MAIN, BIG = Resources("rocm_gemm", vgprs=8, lds=16), Resources("rocm_gemm_2", vgprs=9, lds=32)

@@ -1,1 +1,0 @@
-"""What PyTorch imports besides."""

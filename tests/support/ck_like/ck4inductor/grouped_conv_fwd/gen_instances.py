@@ -1,5 +1,0 @@
-"""No convolutions here."""
-
-
-def gen_conv_ops_library() -> list[object]:
-    return []

@@ -1,1 +1,0 @@
-"""Where ck4inductor has its instances."""
