@@ -125,14 +125,6 @@ async def test_the_lines_above_a_table_are_never_cut_within_a_fact(tmp_path: Pat
         await until(pilot, lambda: "saves 215.0 µs" in screen_text(app.screen))
         verdict = " ".join(screen_text(app.screen).split())
         assert "saves 215.0 µs a call · 585 TFLOP/s" in verdict
-        await pilot.press("5")
-        await until(pilot, lambda: "roofline 5" in screen_text(app.screen))
-        await pilot.press("alt+5")
-        await until(pilot, lambda: "BOUND BY" in screen_text(app.screen))
-        lines = screen_text(app.screen).splitlines()
-        (about,) = (line.strip() for line in lines if "memory 5.3" in line)
-        assert about.endswith("memory 5.3 TB/s")
-        assert "summary" not in keys_of(app), "this page has no sentences"
 
 
 async def test_a_source_without_text_has_no_keys_for_one(tmp_path: Path) -> None:
