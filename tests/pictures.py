@@ -53,7 +53,6 @@ SHOTS = (
     Shot("watch", (120, 30)),
     Shot("pin", (120, 30), "tab j p", "out of reach in"),
     Shot("compare", (120, 30), "c", "95 % interval"),
-    Shot("roofline", (120, 36), "5 tab tab tab tab =FLOP/byte m", "measured here"),
     Shot("trials", (120, 24), "8", "THE GRAPH IS"),
 )
 SAMPLES = ("entries", "tables")

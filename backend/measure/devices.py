@@ -173,8 +173,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def cpu_caches(cpus: Iterable[int], root: Path = _CPUS) -> dict[int, int]:
     """Return the bytes of all data caches of each level of these CPUs, counting shared caches once.
 
-    The first level is left out: data that fits there needs no roofline. Empty if Linux does not
-    list caches.
+    The first level is left out: it is small. Empty if Linux does not list caches.
     """
     seen: set[tuple[int, str]] = set()
     sizes: dict[int, int] = {}

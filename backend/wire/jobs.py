@@ -19,20 +19,9 @@ from backend.model.graph import Arm, Trial
 from backend.model.problem import Shape, TuningKey
 from backend.wire.codec import WireError, read, to_json
 
-
-@dataclass(frozen=True, slots=True)
-class CacheLevel:
-    """A cache: `gbs` is 10^9 bytes per second at best, None if neither published nor measured."""
-
-    name: str
-    bytes: int
-    gbs: float | None = None
-
-
 R = TypeVar("R")
 
 SearchSpace = Literal["DEFAULT", "EXHAUSTIVE"]
-Arithmetic = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
 
 
 class JobInvalid(Exception):
@@ -183,33 +172,6 @@ class EnvironmentJob(WorkerJob[Environment]):
     build: bool = False
     compilers: bool = False
     alike_to: Count | None = None
-
-
-# Peak rates
-
-
-@dataclass(frozen=True, slots=True)
-class PeakResult:
-    """The device; 10^12 operations per second by kind of arithmetic; 10^9 bytes per second of the
-    memory and of each cache, smallest first; the duration in seconds."""
-
-    device: str
-    tflops: Mapping[Arithmetic, float]
-    gbs: float
-    threads: int
-    seconds: float = 0.0
-    arch: str | None = None
-    compute_units: int | None = None
-    caches: tuple[CacheLevel, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PeakJob(WorkerJob[PeakResult]):
-    """Measure peak rates; `device` is `cpu` or `cuda`."""
-
-    name: ClassVar[str] = "peak"
-    answer: ClassVar[type[Any]] = PeakResult
-    device: str
 
 
 # Measurement
@@ -468,7 +430,6 @@ JOBS: Mapping[str, type[WorkerJob[Any]]] = {
         CompileJob,
         EnvironmentJob,
         MeasureJob,
-        PeakJob,
         TrialJob,
         TunableOpJob,
         TuneJob,

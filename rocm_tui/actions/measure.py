@@ -1,31 +1,22 @@
-"""Choose which choices to measure again, and run the worker's job; measure a device's peak.
-
-A measured peak is kept only while the program runs: measuring again takes two seconds, and a file
-would be believed long after the machine has changed.
-"""
+"""Choose which choices to measure again, and run the worker's job."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from backend.counted import counted
-from backend.disk.layout import Layout
 from backend.model.choice import Caches, Choice, Measurement
 from backend.model.ops import OPS
 from backend.model.tuning import Tuning
-from backend.wire.jobs import MeasureJob, MeasureResult, PeakJob, PeakResult
+from backend.wire.jobs import MeasureJob, MeasureResult
 from rocm_tui.config.settings import config
-from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchChoice, RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob, try_modes, without_broken
 from rocm_tui.jobs.tune import problem_of
-from rocm_tui.jobs.worker import run_job
 from rocm_tui.session import stats
-from rocm_tui.session.devices import Peak, TunedDevice
 from rocm_tui.session.model import Row
 from rocm_tui.session.refusals import why_not_measured
 
@@ -167,53 +158,6 @@ def measurement_of(result: MeasureResult) -> Measurement:
     if result.measurement is None or not result.ok:
         raise NotMeasured(plain(result.reason or "the worker gave no measurement"))
     return result.measurement
-
-
-_PATIENCE = 120.0
-
-
-class PeakElsewhere(RocmTuiError):
-    """The machine is not the one that we run on, so its peak cannot be measured here."""
-
-
-def require_here(machine: TunedDevice) -> None:
-    """Raise PeakElsewhere for a CPU of another host, and for an unknown device.
-
-    Which GPU there is only a worker can say.
-    """
-    if not machine.name:
-        raise PeakElsewhere(
-            "No source names the device that these were tuned on, so no peak is theirs; a session "
-            "of `rocm-tui run` names it, an AUTOTUNE table does not."
-        )
-    if machine.name == "cpu" and machine.host != socket.gethostname():
-        where = f"on {machine.host}" if machine.host else "on a host that no source names"
-        raise PeakElsewhere(f"These tunings were made {where}; a CPU is measured where it is.")
-
-
-def measure_machine(machine: TunedDevice, layout: Layout, python: str | None) -> Peak:
-    """The peak of `machine`. Raises PeakElsewhere, NoTorchPython and JobError."""
-    require_here(machine)
-    job = PeakJob("cpu" if machine.name == "cpu" else "cuda")
-    result = run_job(job, python=find_python(python), cache_dir=layout.root, timeout=_PATIENCE)
-    here, peak = _read(result)
-    if here != machine:
-        raise PeakElsewhere(
-            f"This machine has a {here.label}; {machine.label} is measured where it is."
-        )
-    return peak
-
-
-def _read(result: PeakResult) -> tuple[TunedDevice, Peak]:
-    """Return the device that was measured, and its peak."""
-    machine = TunedDevice(result.device, result.arch, result.compute_units)
-    source = "measured here: square products, a copy"
-    if result.device == "cpu":
-        machine = TunedDevice("cpu", host=socket.gethostname())
-        source += f"; {counted(result.threads, 'thread')}"
-    return machine, Peak(
-        machine.label, result.tflops, result.gbs, source, result.caches, measured=True
-    )
 
 
 def check_percent(value: float, name: str) -> float:

@@ -69,7 +69,6 @@ TERMS = {
     "share": "part of a program's time in compiled graphs, as far as that was seen",
     "to gain": "share that a choice measured to be faster saves; at most all until one is measured",
     "missing backend": "requested, but none of its choices could be used",
-    "roof": "what a device can do at best at that arithmetic intensity",
 }
 """Words used everywhere: on the screen, by commands, in JSON and in the documentation."""
 STANDINGS = {

@@ -14,7 +14,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.json_output import Document, JsonObject, fill
 from rocm_tui.render import plot
 from rocm_tui.render.pins import moment
-from rocm_tui.render.plot import Curve, Even, Mark
+from rocm_tui.render.plot import Even, Mark
 from rocm_tui.render.table import Field, Line, text_table
 from rocm_tui.render.tuning_json import ProblemJson
 from rocm_tui.render.tunings import UNDECIDED
@@ -161,17 +161,16 @@ def chart(history: History, width: int, height: int) -> list[Line]:
     x = Even(0.5, len(dated) + 0.5, max(8, min(width - plot.PADDING, len(dated) * 20)), whole=True)
     places = [(number, y.place(ms * scale)) for number, ms, _ in points]
 
-    def line(at: float) -> float | None:
+    def curve(at: float) -> float | None:
         place = _between(places, at)
         return None if place is None else y.value(place)
 
-    curve = Curve(line, "dim")
     marks = [mark for entry in dated for mark in _signs(entry, x, y)]
     marks += [
         Mark(number, ms * scale, e.letter, "good" if _is_clear(e.event) else "strong")
         for number, ms, e in points
     ]
-    return plot.draw(x, y, [curve] if len(points) > 1 else [], marks, f"{unit} by event")
+    return plot.draw(x, y, curve if len(points) > 1 else None, marks, f"{unit} by event")
 
 
 def _is_clear(event: Event) -> bool:

@@ -10,15 +10,11 @@ from textwrap import wrap
 from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
-from rocm_tui.render.plot import number
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.job import MissingBackend, Repeated, Report, Savings
 from rocm_tui.report.ranks import Disagreement, Party
-from rocm_tui.report.roofline import Point, Roofline
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session import stats
-from rocm_tui.session.devices import Peak
 from rocm_tui.session.model import Row
 
 _PROBLEM = PROBLEM[1:]
@@ -102,89 +98,11 @@ _REASONS: tuple[Field[_Reason], ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _PointLine:
-    """A tuning and the roof above it; its device is named where there are several."""
-
-    roofline: Roofline
-    point: Point
-    several: bool
-
-    @property
-    def percent(self) -> str:
-        share = self.point.share
-        if share is None:
-            return fmt.NONE
-        return self._marked(fmt.percent(share, self._error).removesuffix(" %"))
-
-    @property
-    def rate(self) -> str:
-        return self._marked(fmt.flops(self.point.tflops, self._error))
-
-    @property
-    def _error(self) -> float:
-        tuning = self.point.row.tuning
-        return stats.rounding(tuning, stats.winner(tuning))
-
-    @property
-    def once(self) -> bool:
-        """Whether it is made of a time that was taken once."""
-        tuning = self.point.row.tuning
-        return stats.once(tuning, stats.winner(tuning))
-
-    @property
-    def bound(self) -> str:
-        """`memory`, `in L2`, `compute`; above them all, which number is wrong."""
-        point, peak = self.point, self.roofline.peak
-        if point.wrong == "time":
-            return "time wrong (once)"
-        if point.wrong == "peak":
-            measured = isinstance(peak, Peak) and peak.measured
-            return f"peak wrong ({'measured' if measured else 'published'})"
-        return f"in {plain(point.cache.name)}" if point.cache else point.bound or ""
-
-    def _marked(self, text: str) -> str:
-        mark = fmt.SUSPECT if self.point.row.suspect else fmt.ONCE
-        return fmt.once(text, mark) if self.once else text
-
-
-_POINTS: tuple[Field[_PointLine], ...] = (
-    *fields_of(_PROBLEM, lambda line: line.point.row),
-    Field(
-        "intensity", "FLOP/B", 6, 7, right=True, about="operations a byte that has to be moved",
-        text=lambda line: number(round(line.point.intensity, 1)),
-    ),
-    Field(
-        "rate", "FLOP/s", 7, 7, right=True, text=lambda line: line.rate,
-        style=lambda line: "" if line.once else "strong",
-        about="what the fastest achieves; ~ by a time that was taken once, ? suspect",
-    ),
-    Field(
-        "roof", "ROOF", 6, 7, drop=1, right=True, style="dim",
-        text=lambda line: fmt.flops(line.point.roof),
-        about="what the device can do at best at that intensity",
-    ),
-    Field(
-        "share", "%", 6, 6, right=True, text=lambda line: line.percent,
-        style=lambda line: "warn" if line.point.wrong else "",
-        about="of the roof; above 100 a number is wrong: a time that was taken once, or the peak",
-    ),
-    Field(
-        "bound", "BOUND BY", 8, 22, drop=2, text=lambda line: line.bound,
-        style=lambda line: "warn" if line.point.wrong else "dim",
-        about="what makes the roof: memory, a cache that holds all operands, or compute",
-    ),
-    Field(
-        "device", "DEVICE", 10, 30, drop=3, style="dim", about="where it was tuned",
-        text=lambda line: plain(line.roofline.machine.label) if line.several else "",
-    ),
-)  # fmt: skip
 PAGES: Mapping[str, tuple[Column, ...]] = {
     "saved": words.GAINS[1:],
     "repeated": words.REPEATED[1:],
     "ranks": _PARTIES,
     "missing": _REASONS,
-    "roofline": _POINTS,
 }
 """The columns of every page, by its name."""
 
@@ -199,14 +117,13 @@ class Page:
     count: int
 
 
-def pages(report: Report, points: Sequence[tuple[Roofline, Point]]) -> dict[str, Page]:
-    """Every page by its name."""
+def pages(report: Report) -> dict[str, Page]:
+    """Return every page by its name."""
     return {
         "saved": _saved(report.savings),
         "repeated": _repeated(report.repeated),
         "ranks": _ranks(report),
         "missing": _missing(report.missing, report.backends_known),
-        "roofline": roofline_page(points),
     }
 
 
@@ -276,17 +193,3 @@ def _missing(backends: Sequence[MissingBackend], known: bool) -> Page:
     elif not known:
         sentence = words.BACKENDS_UNKNOWN
     return _page([sentence], lines, (), len(backends))
-
-
-def by_share(rooflines: Iterable[Roofline]) -> list[tuple[Roofline, Point]]:
-    """Return every point with its roofline, the least share of the roof first."""
-    points = [(roofline, point) for roofline in rooflines for point in roofline.points]
-    return sorted(points, key=lambda pair: (pair[1].share is None, pair[1].share or 0.0))
-
-
-def roofline_page(points: Sequence[tuple[Roofline, Point]]) -> Page:
-    """The page of these points, in this order."""
-    several = len({roofline.machine for roofline, _ in points}) > 1
-    none = ["No matrix product was tuned whose operations and bytes are known."]
-    lines = [cells(_POINTS, _PointLine(*pair, several)) for pair in points]
-    return _page([] if points else none, lines, [point.row for _, point in points])

@@ -1,6 +1,6 @@
 """Plots and bars in cells of text. Pure functions.
 
-A plot has two axes, curves of Braille dots, and marks. Each cell is a span of a line in a style of
+A plot has two axes, a curve of Braille dots, and marks. Each cell is a span of a line in a style of
 the screen's palette, so that a moved cursor repaints two marks; a charting library repaints the
 whole plot, in colours of its own.
 
@@ -30,12 +30,8 @@ _LABEL = 7
 """Cells left of the vertical axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """`value` of an x, or None where there is none; drawn in `style`."""
-
-    value: Callable[[float], float | None]
-    style: str
+Curve = Callable[[float], float | None]
+"""The value of an x, or None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,47 +98,36 @@ class Axis(Even):
         return values
 
 
-def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
-    """One that holds all values, with a factor `room` on both sides, and at least a decade."""
-    low, high = min(values) / room, max(values) * room
+def axis(values: Sequence[float], cells: int) -> Axis:
+    """Return an axis of all values, with a factor of two on both sides, and at least a decade."""
+    low, high = min(values) / 2, max(values) * 2
     if high / low < 10:
         middle = (low * high) ** 0.5
         low, high = middle / 10**0.5, middle * 10**0.5
     return Axis(low, high, max(1, cells))
 
 
-def number(value: float) -> str:
-    """At most six characters: `0.05`, `20`, `1000`, `0.0001`, `5e-05`."""
+def _tick(value: float) -> str:
+    """At most six characters: `0.05`, `20`, `1.02`, `1000`, `0.0001`, `5e-05`."""
     if value == 0:
         return "0"
     if not 1e-4 <= value < 1e6:
         return f"{value:.0e}"
-    return f"{value:.0f}" if value >= 1 else f"{value:.4f}".rstrip("0")
+    if value < 1:
+        return f"{value:.4f}".rstrip("0")
+    return f"{value:.0f}" if value == round(value) else f"{value:.5g}"
 
 
-def _tick(value: float) -> str:
-    """The same where ticks may be less than one apart: `1.02`."""
-    return number(value) if value < 1 or value == round(value) else f"{value:.5g}"
-
-
-def draw(
-    x: Even,
-    y: Even,
-    curves: Sequence[Curve],
-    marks: Sequence[Mark],
-    title: str,
-    tick: Callable[[float], str] = _tick,
-) -> list[Line]:
-    """The plot: a title line, `y.cells` lines, and two for the horizontal axis. `tick` writes a
-    value of the vertical axis in six characters."""
-    dots = [_curve(x, y, curve) for curve in curves]
+def draw(x: Even, y: Even, curve: Curve | None, marks: Sequence[Mark], title: str) -> list[Line]:
+    """The plot: a title line, `y.cells` lines, and two for the horizontal axis."""
+    dots = _curve(x, y, curve) if curve else {}
     points = {(x.cell(mark.x), y.cell(mark.y)): mark for mark in marks}
-    labels = {y.cell(value): tick(value) for value in y.ticks(2)}
+    labels = {y.cell(value): _tick(value) for value in y.ticks(2)}
     lines: list[Line] = [((" " * _LABEL + title, "dim"),)]
     for row in reversed(range(y.cells)):
         label = labels.get(row, "")
         line: list[Span] = [(f"{label:>{_LABEL - 1}} {'┤' if label else '│'}", "dim")]
-        line += _cells(row, x.cells, dots, curves, points)
+        line += _cells(row, x.cells, dots, points)
         lines.append(tuple(line))
     return [*lines, *_below(x)]
 
@@ -150,18 +135,16 @@ def draw(
 def _cells(
     row: int,
     count: int,
-    dots: Sequence[Mapping[tuple[int, int], int]],
-    curves: Sequence[Curve],
+    dots: Mapping[tuple[int, int], int],
     points: Mapping[tuple[int, int], Mark],
 ) -> list[Span]:
     spans: list[Span] = []
     for column in range(count):
         mark = points.get((column, row))
-        at = next((i for i, cells in enumerate(dots) if (column, row) in cells), None)
         if mark is not None:
             span = (mark.text, mark.style)
-        elif at is not None:
-            span = (chr(0x2800 + dots[at][column, row]), curves[at].style)
+        elif (column, row) in dots:
+            span = (chr(0x2800 + dots[column, row]), "dim")
         else:
             span = (" ", "")
         if column % _SPAN and spans[-1][1] == span[1]:
@@ -176,7 +159,7 @@ def _curve(x: Even, y: Even, curve: Curve) -> dict[tuple[int, int], int]:
     dots: dict[tuple[int, int], int] = {}
     before: int | None = None
     for dot in range(x.cells * 2):
-        value = curve.value(x.value((dot + 0.5) / 2))
+        value = curve(x.value((dot + 0.5) / 2))
         if value is None or value <= 0:
             before = None
             continue

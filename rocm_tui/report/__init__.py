@@ -1,1 +1,1 @@
-"""What one job amounts to: who chose differently, what tuning saves, how near the roof it is."""
+"""What one job amounts to: who chose differently, and what tuning saves."""

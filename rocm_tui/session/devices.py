@@ -29,7 +29,6 @@ from backend.model.origin import device_kind
 from backend.model.problem import Problem
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
-from backend.wire.jobs import CacheLevel
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
@@ -38,16 +37,22 @@ MathKind = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
 
 
 @dataclass(frozen=True, slots=True)
+class CacheLevel:
+    """A cache: `gbs` is 10^9 bytes per second at best, None if it is not published."""
+
+    name: str
+    bytes: int
+    gbs: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Peak:
-    """What a device can do at best: `gbs` from memory, and from `caches`, the smallest first.
-    `source` says in words where the figures are from, `measured` whether from this machine."""
+    """What a device can do at best: `gbs` from memory, and from `caches`, the smallest first."""
 
     name: str
     tflops: Mapping[MathKind, float]
     gbs: float
-    source: str
     caches: tuple[CacheLevel, ...] = ()
-    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,6 @@ class Device:
     arch: str
     units: tuple[int, ...]
     peak: Peak
-
-
-@dataclass(frozen=True, slots=True)
-class NoPeak:
-    """Why no peak is known of a device."""
-
-    reason: str
 
 
 _TABLE = """
@@ -90,14 +88,9 @@ NVIDIA H100 80GB HBM3   sm_90      132    1  3350.0   66.9   66.9  494.7   989.4
 NVIDIA H100 PCIe        sm_90      114    1  2000.0   51.2   51.2  378.0   756.5  1513.0  1513.0
 NVIDIA H200             sm_90      132    1  4800.0   66.9   66.9  494.7   989.4  1978.9  1978.9
 """
-_SOURCES = {
-    "gfx90a": "AMD Instinct MI200 series data sheets, CDNA 2 white paper",
-    "gfx942": "AMD Instinct MI300 series data sheets, CDNA 3 white paper",
-    "gfx950": "AMD Instinct MI350 series data sheets, CDNA 4 white paper",
-    "gfx1100": "AMD product page, WMMA rates of RDNA 3",
-    "gfx1201": "AMD product page, WMMA rates of RDNA 4 without sparsity",
-    "sm_90": "NVIDIA data sheet, half of its figures with sparsity",
-}
+"""From AMD's data sheets of the Instinct MI200, MI300 and MI350 series, its white papers on CDNA 2
+to 4, and its product pages of Radeon cards, with the WMMA rates of RDNA 3 and 4 without sparsity;
+from NVIDIA's data sheets, half of the figures with sparsity."""
 _CACHES: Mapping[str, tuple[CacheLevel, ...]] = {
     "MI2": (CacheLevel("L2", 8 << 20, 6963.0),),
     "MI300A": (
@@ -138,45 +131,11 @@ def devices() -> tuple[Device, ...]:
         name, arch, units, dies, gbs, *figures = line.rsplit(maxsplit=len(head.split()) - 1)
         pairs = zip(kinds, figures, strict=True)
         tflops = {kind: float(cell) / int(dies) for kind, cell in pairs if cell != "-"}
-        title = name + (" (one die)" if dies != "1" else "")
         caches = _CACHES[max((part for part in _CACHES if part in name), key=len)]
-        peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch], caches)
+        peak = Peak(name, tflops, float(gbs) / int(dies), caches)
         pairs_of_units = (int(units) // 2,) if "Radeon" in name else ()
         rows.append(Device(name, arch, (int(units), *pairs_of_units), peak))
     return tuple(rows)
-
-
-def find_peak(name: str | None, arch: str | None, units: int | None) -> Peak | NoPeak:
-    """The peak of the device that PyTorch reports under this name, architecture and unit count.
-
-    The unit count separates devices of one name. An architecture alone names no device: others than
-    those of the table have it too.
-    """
-    base_arch = (name or "").partition(":")[0]
-    candidates = _of_arch(base_arch or (arch or "").partition(":")[0])
-    if candidates and (not base_arch or base_arch == candidates[0].arch):
-        return NoPeak(f"{candidates[0].arch} may be {_or(candidates)}, or another device")
-    named = _called(base_arch)
-    if not named:
-        return NoPeak(f"no data sheet of {base_arch or arch or 'this device'} is known here")
-    fits = [device for device in named if units is None or units in device.units]
-    if len(fits) == 1:
-        return fits[0].peak
-    if fits:
-        return NoPeak(f"{base_arch} may be {_or(fits)}")
-    has = " or ".join(str(device.units[0]) for device in named)
-    return NoPeak(
-        f"this {base_arch} has {units} compute units, not {has}: a partition, or a variant"
-    )
-
-
-def _of_arch(arch: str) -> list[Device]:
-    """A cache file names an AMD device by its architecture: `gfx942:sramecc+:xnack-`."""
-    return [device for device in devices() if device.arch == arch]
-
-
-def _or(devices: list[Device]) -> str:
-    return " or ".join(device.name for device in devices)
 
 
 def _called(name: str) -> list[Device]:
@@ -195,62 +154,38 @@ _KINDS: Mapping[str, MathKind] = {
 
 @dataclass(frozen=True, slots=True)
 class TunedDevice:
-    """A device that tuned something. `host` counts for a CPU only: its name is `cpu` everywhere."""
+    """A device that tuned something, as its session names it."""
 
     name: str
     arch: str | None = None
     units: int | None = None
-    host: str = ""
-
-    @property
-    def label(self) -> str:
-        if self.name == "cpu":
-            return f"CPU of {self.host or 'an unknown host'}"
-        return self.name or self.arch or "an unknown device"
-
-
-def attainable(
-    peak: Peak, kind: MathKind, intensity: float, cache: CacheLevel | None = None
-) -> float | None:
-    """The roof in 10^12 operations a second, of what is in memory or in a cache; None if the peak
-    of that arithmetic is not known. A cache whose bandwidth is not known has no slope."""
-    flat = peak.tflops.get(kind)
-    gbs = peak.gbs if cache is None else cache.gbs
-    return flat if flat is None or gbs is None else min(flat, intensity * gbs / 1e3)
-
-
-def holding(peak: Peak, moved: int, *, flushed: bool) -> tuple[CacheLevel, ...]:
-    """Return the caches that hold this many bytes from one call to the next. Inductor's benchmarks
-    on a GPU `flush` its L2 before each call, but not a cache behind that."""
-    return tuple(
-        cache
-        for cache in peak.caches
-        if moved <= cache.bytes and not (flushed and cache.name == "L2")
-    )
 
 
 def fastest(peak: Peak, moved: int) -> float | None:
-    """Return the best 10^9 bytes a second for this many bytes, after a flush of the L2; None if a
-    cache that holds them has an unknown bandwidth."""
-    rates = [cache.gbs for cache in holding(peak, moved, flushed=True)]
-    rates_known = [rate for rate in rates if rate is not None]
-    return max(peak.gbs, *rates_known, 0.0) if len(rates_known) == len(rates) else None
+    """Return the best 10^9 bytes a second for this many bytes; None if a cache that holds them from
+    one call to the next has an unknown bandwidth.
+
+    Inductor's benchmarks flush the L2 before each call, but not a cache behind that.
+    """
+    rates = [peak.gbs]
+    for level in peak.caches:
+        if level.name != "L2" and moved <= level.bytes:
+            if level.gbs is None:
+                return None
+            rates.append(level.gbs)
+    return max(rates)
 
 
 @lru_cache(maxsize=256)
-def peak_of(machine: TunedDevice) -> Peak | NoPeak:
-    """From the table of known devices; a CPU has to be measured."""
-    if machine.name == "cpu":
-        return NoPeak("the peak of a CPU has to be measured")
-    if not machine.name and not machine.arch:
-        return NoPeak("the device of these tunings is not recorded")
-    return find_peak(machine.name, machine.arch, machine.units)
-
-
 def published(machine: TunedDevice) -> Peak | None:
-    """Return the peak of a device whose figures are published, else None."""
-    peak = peak_of(machine)
-    return peak if isinstance(peak, Peak) else None
+    """Return the published peak of a device, found by the name that PyTorch reports.
+
+    The unit count separates devices of one name. None if the device is unknown, a partition or a
+    variant, or only known by its architecture, which other devices have too.
+    """
+    units = machine.units
+    fits = [d for d in _called(machine.name) if units is None or units in d.units]
+    return fits[0].peak if len(fits) == 1 else None
 
 
 def device_of(machine: TunedDevice) -> str:
@@ -264,28 +199,15 @@ def device_of(machine: TunedDevice) -> str:
     return ":".join([arch, *(feature for feature in features if feature == "xnack+")])
 
 
-def machine_of(
-    tuning: Tuning, sessions: Mapping[str, Session], headers: Mapping[str, str]
-) -> TunedDevice:
-    """Return the device that tuned it, as far as a session or the header of a cache file has it."""
+def machine_of(tuning: Tuning, sessions: Mapping[str, Session]) -> TunedDevice:
+    """Return the device that tuned it, as far as its session, or all those of its system, agree."""
+    if tuning.device == "cpu":
+        return TunedDevice("cpu")
     session = sessions.get(tuning.session or "")
-    on_cpu = tuning.device == "cpu"
     hashes = systems_of(tuning, sessions)
     matching = [session] if session else [s for s in sessions.values() if s.system_hash in hashes]
-    machines = {_device(session, on_cpu) for session in matching}
-    if len(machines) == 1:
-        return machines.pop()
-    if on_cpu:
-        return TunedDevice("cpu")
-    named = {headers[source] for source in tuning.sources if source in headers}
-    return TunedDevice(named.pop() if len(named) == 1 else "")
-
-
-def _device(session: Session, on_cpu: bool) -> TunedDevice:
-    """A GPU is the same everywhere, a CPU is one of its host."""
-    if on_cpu:
-        return TunedDevice("cpu", host=session.host)
-    return TunedDevice(session.device or "", session.arch, session.compute_units)
+    machines = {TunedDevice(s.device or "", s.arch, s.compute_units) for s in matching}
+    return machines.pop() if len(machines) == 1 else TunedDevice("")
 
 
 def math_kind(problem: Problem) -> MathKind | None:
@@ -359,9 +281,8 @@ def _too_fast(tuning: Tuning, best: float, peak: Peak | None) -> str | None:
         (_moving_ms(tuning, peak), "memory takes to give its operands at least"),
     ):
         if least is not None and best * ROOM < least:
-            name = peak.name.removesuffix(" (one die)")
             return (
-                f"{fmt.duration(best)} is beyond the roofline of {name}: {what} "
+                f"{fmt.duration(best)} is beyond the roofline of {peak.name}: {what} "
                 f"{fmt.duration(least)}"
             )
     return None

@@ -296,20 +296,6 @@ _MARK = '"system":'
 _HEAD = 8192
 
 
-def device_names(paths: Iterable[str]) -> dict[str, str]:
-    """The devices, on ROCm architectures, that cache files name in their first lines, by path.
-
-    Reads the beginning of each file: call it off the event loop.
-    """
-    return {path: name for path in paths if (name := _device_name(path))}
-
-
-def _device_name(path: str) -> str | None:
-    device = _system(Path(path)).get("device")
-    name = device.get("name") if isinstance(device, dict) else None
-    return clean(name)[:200] if isinstance(name, str) else None
-
-
 def system_versions(path: Path) -> Versions:
     """Reads the beginning of a cache file: call it off the event loop."""
     version = _system(path).get("version")

@@ -564,7 +564,7 @@ class Model:
         if measured.entry is not None:
             return measured, None, None, measured.entry.device, False, ()
         if device != "cpu" and self.sessions:
-            machine = machine_of(measured, self.sessions, {})
+            machine = machine_of(measured, self.sessions)
             device, peak = device_of(machine) or device, published(machine)
         awaits = self._pins.awaits(measured)
         beside = self._tables.of(measured) if self._tables else ()

@@ -124,7 +124,7 @@ RULES: tuple[LintRule, ...] = (
     ),
     LintRule(
         "above-peak", "error", "faster than the device's peak",
-        "docs/measuring.md: what devices can do at best", ladder.above_peak,
+        "docs/watching.md: how to read a row", ladder.above_peak,
     ),
     LintRule(
         "contradiction", "warning", "numbers of a row that contradict each other",

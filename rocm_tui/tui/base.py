@@ -39,7 +39,6 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.config.memory import Memory, Workspace
     from rocm_tui.jobs.queue import Job, JobQueue, Order
     from rocm_tui.launch.program import Launched
-    from rocm_tui.session.devices import Peak, TunedDevice
     from rocm_tui.session.feed import Feed
 
 _P = ParamSpec("_P")
@@ -74,10 +73,9 @@ def load_screen(name: str) -> type[Screen[Any]]:
 class BaseApp(KeysInOrder):
     """The sources, the jobs, and the one way to start an action.
 
-    `python` is the interpreter for workers, `peaks` the measured peaks of devices, `own_keys` the
-    keys that the person chose, by id, `missed` the products that tuned tables lack according to
-    logs. `launched` is the program that was started with the screen. An app that starts `read_only`
-    stays read-only.
+    `python` is the interpreter for workers, `own_keys` the keys that the person chose, by id,
+    `missed` the products that tuned tables lack according to logs. `launched` is the program that
+    was started with the screen. An app that starts `read_only` stays read-only.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -91,10 +89,9 @@ class BaseApp(KeysInOrder):
         key("4", "open('jobs')", "app.jobs", "Jobs: progress, results, logs",
             palette="view: Show jobs"),
         key("5", "open('report')", "app.report",
-            "Report: what tuning saves, ranks, backends, roofline", palette="view: Show report"),
+            "Report: what tuning saves, ranks, backends", palette="view: Show report"),
         key("6", "open('sessions')", "app.sessions",
-            "Sessions: the processes that tuned, what each does, compare two",
-            palette="view: Show sessions"),
+            "Sessions: the processes that tuned, what each does", palette="view: Show sessions"),
         key("7", "open('sources')", "app.sources",
             "Sources: the files that are read, and their problems", palette="view: Show sources"),
         key("8", "open('trials')", "app.trials",
@@ -132,7 +129,6 @@ class BaseApp(KeysInOrder):
         self.programs = Programs(launched, layout)
         self.read_only = self.stays_read_only = read_only
         self.missed: list[Missed] = []
-        self.peaks: dict[TunedDevice, Peak] = {}
         self.own_keys: Mapping[str, str] = MappingProxyType({})
         self._polling = polling
         self._memory: Memory | None = None

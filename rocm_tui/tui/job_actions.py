@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from asyncio import to_thread
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -19,14 +18,11 @@ from rocm_tui.actions.measure import (
     choices_to_measure,
     find_suspects,
     measure_job,
-    measure_machine,
-    require_here,
 )
 from rocm_tui.actions.verify import NotVerified, keep_result
 from rocm_tui.actions.verify import verify as verify_pin
 from rocm_tui.actions.verify_program import pins_to_verify
 from rocm_tui.environment import device_env, device_to_measure, lane
-from rocm_tui.harmless import plain
 from rocm_tui.jobs.load import busy_warning
 from rocm_tui.jobs.queue import Order
 from rocm_tui.jobs.run import RunJob
@@ -35,7 +31,6 @@ from rocm_tui.jobs.tune import tune as tune_problem
 from rocm_tui.render.choices import name_of
 from rocm_tui.render.jobs import key_title, outcome, problem_title, verified_text
 from rocm_tui.render.measured import meaning, standing
-from rocm_tui.session.devices import TunedDevice
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import seconds
 from rocm_tui.tui.base import BaseApp
@@ -129,15 +124,6 @@ async def verify_all(app: BaseApp, statuses: Sequence[PinStatus]) -> None:
         command = app.shell.verify(status.pin)
         app.jobs.submit(replace(verify_order(status.pin, app.layout), command=command))
     app.notify(f"Verifying {counted(len(statuses), 'pin')} (4).", markup=False, timeout=3)
-
-
-async def measure_peak(app: BaseApp, machine: TunedDevice) -> None:
-    """Measure the peak of `machine`, which must be this one."""
-    require_here(machine)
-    label = plain(machine.label)
-    app.notify(f"Measuring the peak of {label}, about 3 s", markup=False)
-    app.peaks[machine] = await to_thread(measure_machine, machine, app.layout, app.python)
-    app.update_screens()
 
 
 def verify_order(pin: Pin, layout: Layout) -> Order:

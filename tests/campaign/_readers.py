@@ -86,7 +86,6 @@ from rocm_tui.render.pins import PinJson
 from rocm_tui.render.report import ReportJson
 from rocm_tui.render.tuning_json import ResourcesJson, TuningJson
 from rocm_tui.report.job import report
-from rocm_tui.report.roofline import rooflines
 from rocm_tui.session.graph_rows import graph_rows
 from rocm_tui.session.kernel_resources import ResourceUse
 from rocm_tui.session.model import Model
@@ -162,8 +161,7 @@ def reported(model: Model) -> None:
     part = whole("a", model)
     found = report(part)
     harmless(report_text.text(found))
-    points = report_cells.by_share(rooflines(part.rows, part.sessions))
-    report_cells.pages(found, points)
+    report_cells.pages(found)
     both = compare(part, part)
     harmless(compare_text.text(both) + compare_text.markdown(both))
     strict(builtins_of(ReportJson.of(found)), builtins_of(ComparisonJson.of(both)))

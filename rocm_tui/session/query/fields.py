@@ -100,7 +100,7 @@ def _volume(row: Row) -> float | None:
 def _device(row: Row, known: Known) -> Words:
     """`gfx942`, `cuda:0`, `cuda`, `gpu`, the words of its name."""
     device = row.tuning.device or ""
-    machine = machine_of(row.tuning, known.sessions, {})
+    machine = machine_of(row.tuning, known.sessions)
     entry = row.tuning.entry
     arch = (machine.arch or (entry.device if entry else "")).partition(":")[0]
     kind = device_kind(row.tuning)

@@ -26,7 +26,7 @@ from rocm_tui.tui.screens.jobs import DONE, JOBS, DoneScreen, JobsScreen
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
-from rocm_tui.tui.screens.sessions import SessionComparisonScreen, SessionsScreen
+from rocm_tui.tui.screens.sessions import SessionsScreen
 from rocm_tui.tui.screens.source import CodeView, SourceScreen
 from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
 from rocm_tui.tui.screens.trials import GRAPHS, TRIALS, TrialsScreen
@@ -44,7 +44,6 @@ _SCREENS: tuple[type[BaseScreen], ...] = (
     HistoryScreen,
     TrialsScreen,
     SessionsScreen,
-    SessionComparisonScreen,
     EntriesScreen,
     DoneScreen,
     SourcesScreen,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +21,8 @@ from backend.wire.jobs import Environment
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.measure import (
     NotMeasurable,
-    PeakElsewhere,
     choices_to_measure,
     measure_job,
-    require_here,
 )
 from rocm_tui.actions.pin import (
     pin_choice,
@@ -46,7 +43,6 @@ from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.environment import device_env
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
 from rocm_tui.jobs.limits import check_seconds
-from rocm_tui.session.devices import TunedDevice
 from rocm_tui.session.model import Row
 from tests.support.log_lab import MM_LOG
 
@@ -158,17 +154,6 @@ def test_what_a_tuning_may_try() -> None:
 def test_tuning_again_keeps_our_kernels(hash: str) -> None:
     assert offers_ours(Tuning("mm", choices=(Choice(hash="mm-c1"), Choice(hash=hash))))
     assert not offers_ours(Tuning("mm", choices=(Choice(hash="triton-c1"), Choice(name="mm"))))
-
-
-def test_a_peak_is_measured_where_the_machine_is() -> None:
-    with pytest.raises(PeakElsewhere, match="made on elsewhere"):
-        require_here(TunedDevice("cpu", host="elsewhere"))
-    with pytest.raises(PeakElsewhere, match="on a host that no source names"):
-        require_here(TunedDevice("cpu"))
-    with pytest.raises(PeakElsewhere, match="No source names the device"):
-        require_here(TunedDevice("", host=socket.gethostname()))
-    require_here(TunedDevice("cpu", host=socket.gethostname()))
-    require_here(TunedDevice("gpu of any host"))
 
 
 def test_an_import_that_is_cut_short_says_how_far_it_came(layout: Layout, row: Row) -> None:

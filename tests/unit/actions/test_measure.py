@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from backend.disk.layout import Layout
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.tuning import Pin, Tuning
 from backend.pins.state import PinStatus
 from backend.wire.jobs import (
-    CacheLevel,
     MeasureJob,
     MeasureResult,
-    PeakJob,
-    PeakResult,
     Progress,
     WorkerJob,
 )
-from rocm_tui.actions import measure
 from rocm_tui.actions.measure import (
     Measuring,
     NotMeasured,
-    PeakElsewhere,
     check_percent,
     choices_to_measure,
     measure_job,
-    measure_machine,
     worth_measuring,
 )
 from rocm_tui.config.settings import Config
 from rocm_tui.errors import NoSuchChoice, UsageError
 from rocm_tui.jobs.limits import JobError, WorkerDied
-from rocm_tui.session.devices import TunedDevice
 from rocm_tui.session.model import Row
 from tests.support.pin_lab import KEY
 
@@ -175,47 +166,6 @@ def test_where_each_choice_ends_its_worker_nothing_is_measured() -> None:
     with pytest.raises(NotMeasured, match=r"none of the choices.*cpp_2: it died"):
         measuring(worker).once()
     assert len(worker.jobs) == 3
-
-
-@pytest.mark.parametrize(
-    ("machine", "result", "label"),
-    [
-        (
-            TunedDevice("cpu", host=socket.gethostname()),
-            PeakResult("cpu", {"fp32": 1.5}, 40.0, 2, caches=(CacheLevel("L2", 1, 9.0),)),
-            "2 threads",
-        ),
-        (
-            TunedDevice("AMD Instinct MI300X", "gfx942", 304),
-            PeakResult("AMD Instinct MI300X", {"half": 900.0}, 4000.0, 2, 0.5, "gfx942", 304),
-            "measured here",
-        ),
-    ],
-)
-def test_a_peak_is_that_of_the_device_that_is_measured(
-    tmp_path: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    machine: TunedDevice,
-    result: PeakResult,
-    label: str,
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def run_job(job: PeakJob, *, python: str, cache_dir: object, timeout: float) -> PeakResult:
-        asked.append((job, python, cache_dir))
-        assert timeout > 60
-        return result
-
-    monkeypatch.setattr(measure, "find_python", lambda given: f"/{given}")
-    monkeypatch.setattr(measure, "run_job", run_job)
-    peak = measure_machine(machine, Layout(tmp_path), "python")
-    kind = "cpu" if machine.name == "cpu" else "cuda"
-    assert asked == [(PeakJob(kind), "/python", tmp_path)]
-    assert (peak.tflops, peak.gbs, peak.caches) == (result.tflops, result.gbs, result.caches)
-    assert peak.measured and label in peak.source and peak.name == machine.label
-    other = replace(machine, arch="gfx90a", name="AMD Instinct MI210")
-    with pytest.raises(PeakElsewhere, match="MI210"):
-        measure_machine(other, Layout(tmp_path), "python")
 
 
 @pytest.mark.parametrize(("percent", "share"), [(0, 0.0), (50, 0.5), (999_999_999, 9_999_999.99)])

@@ -11,7 +11,7 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.wire.jobs import CacheLevel, MeasureResult
+from backend.wire.jobs import MeasureResult
 from rocm_tui.actions.measure import NotMeasured, find_suspects, measurement_of
 from rocm_tui.actions.sources import load_model
 from rocm_tui.ingest.records import MeasurementSeen, Seen, SessionSeen
@@ -19,7 +19,7 @@ from rocm_tui.json_output import builtins_of
 from rocm_tui.render.detail import show_text, suspect
 from rocm_tui.render.tuning_json import TuningJson
 from rocm_tui.render.tunings import cells
-from rocm_tui.session.devices import Peak, suspicion
+from rocm_tui.session.devices import CacheLevel, Peak, suspicion
 from rocm_tui.session.model import Model, Row
 from tests.support.compare_lab import as_tuned, choices, inputs, measurement, tuning
 from tests.support.places import CORPUS
@@ -85,10 +85,10 @@ def test_a_time_beyond_the_roofline_of_the_device_that_tuned_it() -> None:
     assert gpu_row(least * 0.95).suspect is None  # the room that clocks and rounding need
     assert gpu_row(least * 2).suspect is None
     assert gpu_row(least * 0.8, replace(H100, device="some GPU")).suspect is None
-    flat = Peak("slow", {"half": 0.001}, 3350.0, "made up")
+    flat = Peak("slow", {"half": 0.001}, 3350.0)
     told = suspicion(tuning(1, {TRITON: 0.1, ATEN: 0.2}), flat)
     assert told is not None and "its arithmetic takes there at least 3.146 ms" in told
-    cached = Peak("CPU", {"fp32": 1e9}, 1e-6, "made up", (CacheLevel("L3", 1 << 40, 1e-6),))
+    cached = Peak("CPU", {"fp32": 1e9}, 1e-6, (CacheLevel("L3", 1 << 40, 1e-6),))
     assert suspicion(cpu({CPP: 0.1, ATEN: 0.2}), cached) is None  # its memory has no roofline
     cached = replace(flat, tflops={"half": 1000.0}, gbs=0.001)
     assert suspicion(tuning(1, {TRITON: 0.1, ATEN: 0.2}), cached)

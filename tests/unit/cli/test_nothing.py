@@ -13,9 +13,7 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.events import SessionStarted
 from backend.model.session import Session
-from rocm_tui.actions.measure import PeakElsewhere, require_here
 from rocm_tui.cli.entry import main
-from rocm_tui.session.devices import TunedDevice
 from tests.support.screen_lab import write_cache
 
 
@@ -68,11 +66,6 @@ def test_a_filter_that_hides_all(tmp_path: Path, capsys: pytest.CaptureFixture[s
     write_cache(tmp_path, 16, 32)
     text = said(capsys, "--tied", "--cache-dir", str(tmp_path))
     assert "2 tunings found, none of which passes the filter" in text
-
-
-def test_no_peak_is_measured_for_a_device_that_nobody_names() -> None:
-    with pytest.raises(PeakElsewhere, match="No source names the device"):
-        require_here(TunedDevice(""))
 
 
 def lost(folder: Path) -> list[str]:

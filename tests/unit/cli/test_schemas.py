@@ -195,7 +195,7 @@ CODES = """
 already-running busy cache-unreadable config-there import-cut-short inputs-key-invalid job-error
 job-failed job-timeout mega-cache-invalid no-such-choice no-such-graph no-such-session
 no-such-source no-such-tuning no-torch-python no-tuning-device not-measurable not-measured
-not-pinnable not-tried not-tunable not-tuned not-verified not-writable peak-elsewhere pin-refused
+not-pinnable not-tried not-tunable not-tuned not-verified not-writable pin-refused
 query-error search-unreadable share-invalid single-choice table-damaged too-much try-again
 unsafe-path usage-error worker-died
 """

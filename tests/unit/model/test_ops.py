@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.model.choice import Choice
-from backend.model.ops import OPS, factors, flops, op_row
+from backend.model.ops import OPS, factors, flops, op_row, traffic
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 
@@ -54,3 +54,24 @@ def test_a_tuning_is_its_problem_and_what_came_of_it() -> None:
     assert done.problem == tuning.problem == problem != tuning
     assert done.id == problem.id and done.key == problem.key
     assert flops(done) == flops(problem) == 48
+
+
+def problem(op: str, *shapes: tuple[int, ...], dtype: str = "torch.bfloat16") -> Problem:
+    strides = tuple((shape[-1], 1) if len(shape) == 2 else (1,) * len(shape) for shape in shapes)
+    return Problem(op, shapes, strides, (dtype,) * len(shapes), "cuda")
+
+
+def test_traffic_is_each_operand_and_the_result_once() -> None:
+    product = problem("mm", (4096, 4096), (4096, 4096))
+    assert traffic(product) == 3 * 4096 * 4096 * 2
+    bias = problem("addmm", (64, 32), (64, 16), (16, 32), dtype="torch.float32")
+    every = (64 * 32 + 64 * 16 + 16 * 32 + 64 * 32) * 4
+    assert traffic(bias) == every
+    row_of_bias = replace(bias, strides=((0, 1), *bias.strides[1:]))
+    assert traffic(row_of_bias) == every - 63 * 32 * 4
+    small = problem("_int_mm", (32, 64), (64, 16), dtype="torch.int8")
+    assert traffic(small) == 32 * 64 + 64 * 16 + 32 * 16 * 4
+    packed = problem("packed_linear", (32, 64), (9999, 1), (16, 64), dtype="torch.float32")
+    assert traffic(packed) == (32 * 64 + 64 * 16 + 32 * 16) * 4
+    assert traffic(problem("convolution", (1, 3, 8, 8), (4, 3, 3, 3))) is None
+    assert traffic(replace(product, dtypes=("torch.complex64",) * 2)) is None

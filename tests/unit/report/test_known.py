@@ -51,14 +51,14 @@ def test_what_was_taken_once_is_counted_and_never_added_up() -> None:
     assert (found["saved_ms"], found["problems_unmeasured"]) == (0.5, 2)
     table = text(report(part(*three, measured=[as_tuned(three[0])])))
     assert table.count(" ~500.0 µs") == 4 and table.count(" 500.0 µs") == 3
-    cells = pages(report(part(*three, measured=[as_tuned(three[0])])), ())["saved"].cells
+    cells = pages(report(part(*three, measured=[as_tuned(three[0])])))["saved"].cells
     assert [line["saved"][1] for line in cells] == ["good", "dim", "dim"]
 
 
 def test_a_time_that_is_not_to_be_believed_has_the_mark_that_it_has_in_watch() -> None:
     told = report(part(tuning(1, {"bmm": 80.0, "triton_a": 1.0}), tuning(2, WON)))
     assert [gain.row.suspect is None for gain in told.savings.gains] == [False, True]
-    first, second = pages(told, ())["saved"].cells
+    first, second = pages(told)["saved"].cells
     assert (first["saved"][0], second["saved"][0]) == ("?79.00 ms", "~500.0 µs")
 
 
@@ -91,7 +91,7 @@ def test_what_the_sum_leaves_out_is_said() -> None:
     told = said(*tunings)
     assert "saves 1.500 ms a pass against ATen (3 of 9 problems: 6 without a time of ATen)" in told
     assert "took 18 s; those 3 are paid for after 4,000 passes" in told
-    page = pages(report(part(*tunings, measured=map(as_tuned, tunings))), ())["saved"]
+    page = pages(report(part(*tunings, measured=map(as_tuned, tunings))))["saved"]
     assert " ".join(line for line, _ in page.sentences) == told
 
 
@@ -168,7 +168,7 @@ def test_logs_that_differ_are_not_said_to_be_ranks() -> None:
     swapped = {"bmm": 1.0, "triton_a": 1.5}
     found = report(part(log(1, WON, source="/l/a.log"), log(1, swapped, source="/l/b.log")))
     assert builtins_of(ReportJson.of(found))["disagreements"] == []
-    assert "are not compared" in pages(found, ())["ranks"].sentences[0][0]
+    assert "are not compared" in pages(found)["ranks"].sentences[0][0]
 
 
 # A busy CPU
@@ -226,7 +226,7 @@ def test_the_command_on_a_folder(tmp_path: Path) -> None:
 def test_a_reason_is_whole_on_eighty_columns() -> None:
     why = "OutOfResources: shared memory, Required: 131072, Hardware limit: 65536, reduce the tile"
     backend = MissingBackend("TRITON", ("mm", "bmm"), 12, True, 4, (Reason(why, 4),), ())
-    page = pages(replace(report(part()), missing=(backend,)), ())["missing"]
+    page = pages(replace(report(part()), missing=(backend,)))["missing"]
     columns = PAGES["missing"]
     wants = {c.key: max(cell_len(cell[c.key][0]) for cell in page.cells) for c in columns}
     slots = {slot.column.key: slot for slot in fit(columns, wants, 78)}

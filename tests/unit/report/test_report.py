@@ -88,7 +88,7 @@ def test_nobody_is_said_to_agree_where_nothing_was_compared() -> None:
     )
     for told, agree in ((alone, False), (together, True)):
         assert not told.disagreements and bool(told.compared) is agree
-        sentence = pages(told, ())["ranks"].sentences[0][0]
+        sentence = pages(told)["ranks"].sentences[0][0]
         assert sentence in text(told) and ("agree:" in sentence) is agree
         assert builtins_of(ReportJson.of(told))["compared_by_ranks"] == told.compared
 

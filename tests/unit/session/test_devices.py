@@ -10,84 +10,117 @@ import pytest
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.wire.jobs import CacheLevel
 from rocm_tui.session.devices import (
-    NoPeak,
+    CacheLevel,
+    Device,
+    MathKind,
     Peak,
     TunedDevice,
-    attainable,
+    device_of,
+    devices,
     fastest,
-    find_peak,
-    holding,
     is_wait,
     machine_of,
     math_kind,
-    peak_of,
     published,
     suspicion,
 )
 
 L2, INFINITY = CacheLevel("L2", 1 << 20, 4000.0), CacheLevel("Infinity Cache", 4 << 20, 400.0)
-PEAK = Peak("MI300X (one die)", {"fp32": 100.0}, 40.0, "a data sheet", (L2, INFINITY))
+PEAK = Peak("MI300X", {"fp32": 100.0}, 40.0, (L2, INFINITY))
+PER_CLOCK: dict[str, tuple[float, dict[MathKind, int]]] = {
+    "gfx90a": (1.7, {"fp64": 256, "fp32": 256, "half": 1024, "int8": 1024}),
+    "gfx942": (
+        2.1,
+        {"fp64": 256, "fp32": 256, "tf32": 1024, "half": 2048, "fp8": 4096, "int8": 4096},
+    ),
+    "gfx950": (2.4, {"fp64": 128, "fp32": 256, "half": 4096, "fp8": 8192, "int8": 8192}),
+    "gfx1100": (2.5, {"fp32": 256, "half": 512, "int8": 512}),
+    "gfx1201": (2.97, {"fp32": 256, "half": 1024, "fp8": 2048, "int8": 2048}),
+    "sm_90": (1.83, {"tf32": 2048, "half": 4096, "fp8": 8192, "int8": 8192}),
+}
+"""Highest clock in GHz and operations a clock and unit, as the makers' white papers have them."""
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+def test_published_peaks_are_what_units_and_clock_give(device: Device) -> None:
+    clock, rates = PER_CLOCK[device.arch]
+    for kind, rate in rates.items():
+        clocks = device.peak.tflops[kind] * 1e3 / (device.units[0] * rate)
+        assert clock * 0.83 < clocks < clock * 1.02, (kind, clocks)
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+def test_caches_are_faster_the_smaller_and_than_the_memory(device: Device) -> None:
+    caches = device.peak.caches
+    assert caches and [level.bytes for level in caches] == sorted(level.bytes for level in caches)
+    rates = [level.gbs for level in caches if level.gbs] + [device.peak.gbs]
+    assert rates == sorted(rates, reverse=True)
 
 
 @pytest.mark.parametrize(
-    ("device", "label"),
+    ("name", "arch", "expected"),
     [
-        (TunedDevice("cpu", host="node7"), "CPU of node7"),
-        (TunedDevice("cpu"), "CPU of an unknown host"),
-        (TunedDevice("MI300X", "gfx942", host="node7"), "MI300X"),
-        (TunedDevice("", "gfx942"), "gfx942"),
-        (TunedDevice(""), "an unknown device"),
+        ("AMD Instinct MI300X", "gfx942:sramecc+:xnack-", "gfx942"),
+        ("AMD Instinct MI300X", "gfx942:sramecc+:xnack+", "gfx942:xnack+"),
+        ("NVIDIA H200", "sm_90", "sm_90"),
+        ("AMD Instinct MI300X", None, "AMD Instinct MI300X"),
+        ("cpu", "znver4", "cpu"),
     ],
 )
-def test_what_a_device_is_called(device: TunedDevice, label: str) -> None:
-    assert device.label == label
+def test_a_device_is_named_by_its_architecture(name: str, arch: str | None, expected: str) -> None:
+    assert device_of(TunedDevice(name, arch)) == expected
 
 
 @pytest.mark.parametrize(
-    ("device", "reason"),
+    ("device", "name"),
     [
-        (TunedDevice("cpu", "znver4"), "has to be measured"),
-        (TunedDevice(""), "not recorded"),
-        (TunedDevice("A card"), "no data sheet of A card"),
-        (TunedDevice("", "gfx1030"), "no data sheet of gfx1030"),
-        (TunedDevice("gfx942:xnack-", "gfx942"), "may be AMD Instinct MI300A or"),
-        (TunedDevice("", "gfx942:xnack-"), "may be AMD Instinct MI300A or"),
+        (TunedDevice("AMD Instinct MI300X", "gfx942:xnack-", 304), "AMD Instinct MI300X"),
+        (TunedDevice("AMD Instinct MI300X OAM", "gfx942"), "AMD Instinct MI300X"),
+        (TunedDevice("AMD Instinct MI250X/MI250", "gfx90a", 104), "AMD Instinct MI250"),
+        (TunedDevice("AMD Radeon RX 7900 XTX", "gfx1100", 48), "AMD Radeon RX 7900 XTX"),
+        (TunedDevice("NVIDIA H200", "sm_90", 132), "NVIDIA H200"),
     ],
 )
-def test_why_no_peak_is_known(device: TunedDevice, reason: str) -> None:
-    found = peak_of(device)
-    assert isinstance(found, NoPeak) and reason in found.reason and published(device) is None
-
-
-def test_the_peak_of_a_device_that_is_known() -> None:
-    device = TunedDevice("AMD Instinct MI300X", "gfx942", 304)
-    assert published(device) is peak_of(device) and isinstance(peak_of(device), Peak)
-    assert "this device" in str(find_peak(None, None, None))
-
-
-def test_the_roof_of_a_cache() -> None:
-    assert attainable(PEAK, "fp32", 1.0, L2) == 4.0 and attainable(PEAK, "fp32", 99.0, L2) == 100.0
-    assert attainable(PEAK, "fp32", 1.0, CacheLevel("L3", 1)) == 100.0, "it has no slope"
-    assert attainable(PEAK, "fp8", 1.0, L2) is None
+def test_a_device_is_known_by_its_name(device: TunedDevice, name: str) -> None:
+    peak = published(device)
+    assert peak is not None and peak.name == name
 
 
 @pytest.mark.parametrize(
-    ("moved", "flushed", "caches"),
+    "device",
     [
-        (1 << 20, False, (L2, INFINITY)),
-        (1 << 20, True, (INFINITY,)),
-        ((1 << 20) + 1, False, (INFINITY,)),
-        ((4 << 20) + 1, False, ()),
+        TunedDevice("cpu", "znver4"),
+        TunedDevice(""),
+        TunedDevice("", "gfx1030"),
+        TunedDevice("", "gfx942:xnack-"),
+        TunedDevice("", "gfx1100", 96),
+        TunedDevice("gfx942:xnack-", "gfx942"),
+        TunedDevice("AMD Instinct MI300X", "gfx942", 38),
+        TunedDevice("AMD Instinct MI250X/MI250", "gfx90a"),
+        TunedDevice("NVIDIA H200 NVL", "sm_90", 132),
+        TunedDevice("AMD Radeon Graphics", "gfx1100", 48),
     ],
 )
-def test_caches_that_hold_what_is_moved(
-    moved: int, flushed: bool, caches: tuple[CacheLevel, ...]
+def test_no_peak_is_guessed(device: TunedDevice) -> None:
+    assert published(device) is None
+
+
+@pytest.mark.parametrize(
+    ("moved", "caches", "gbs"),
+    [
+        (1 << 20, (L2, INFINITY), 400.0),
+        (1 << 20, (L2,), 40.0),
+        (4 << 20, (INFINITY,), 400.0),
+        ((4 << 20) + 1, (INFINITY,), 40.0),
+        (1 << 20, (CacheLevel("L2", 4 << 20),), 40.0),
+        (1 << 20, (CacheLevel("Infinity Cache", 4 << 20),), None),
+    ],
+)
+def test_the_bandwidth_of_the_caches_that_a_benchmark_does_not_flush(
+    moved: int, caches: tuple[CacheLevel, ...], gbs: float | None
 ) -> None:
-    assert holding(PEAK, moved, flushed=flushed) == caches
-    if flushed:
-        assert fastest(PEAK, moved) == 400.0
+    assert fastest(replace(PEAK, caches=caches), moved) == gbs
 
 
 MM = Tuning("mm", ((512, 512), (512, 512)), dtypes=("torch.float32",) * 2, device="cuda")
@@ -113,17 +146,17 @@ def test_the_arithmetic_of_a_product(
     assert math_kind(replace(MM, op="pointwise")) is None
 
 
-def test_the_device_that_a_session_or_a_cache_file_names() -> None:
-    gpu = Session("s", host="node7", device="MI300X", arch="gfx942", compute_units=304)
-    sessions = {"s": gpu, "t": replace(gpu, id="t", device="MI325X")}
+def test_the_device_that_a_session_names() -> None:
+    gpu = Session("s", device="MI300X", arch="gfx942", compute_units=304, system_hash="aa")
+    sessions = {"s": gpu, "t": replace(gpu, id="t", device="MI325X", system_hash="bb")}
     own = replace(MM, session="s")
-    assert machine_of(own, sessions, {}) == TunedDevice("MI300X", "gfx942", 304)
-    assert machine_of(replace(own, device="cpu"), sessions, {}) == TunedDevice("cpu", host="node7")
-    assert machine_of(replace(MM, device="cpu"), {}, {"/a": "gfx942"}) == TunedDevice("cpu")
-    headers = {"/a": "gfx942", "/b": "gfx942", "/c": "gfx90a"}
-    for sources, name in ((("/a", "/b", "/l"), "gfx942"), (("/a", "/c"), ""), (("/l",), "")):
-        assert machine_of(replace(MM, sources=sources), {}, headers) == TunedDevice(name)
-    assert machine_of(replace(own, session="u"), sessions, {}) == TunedDevice("")
+    assert machine_of(own, sessions) == TunedDevice("MI300X", "gfx942", 304)
+    assert machine_of(replace(own, device="cpu"), sessions) == TunedDevice("cpu")
+    assert machine_of(replace(own, session="u"), sessions) == TunedDevice("")
+    cached = replace(MM, sources=("/c/cache/aa",))
+    assert machine_of(cached, sessions) == TunedDevice("MI300X", "gfx942", 304)
+    both = {"s": gpu, "t": replace(sessions["t"], system_hash="aa")}
+    assert machine_of(cached, both) == TunedDevice("")
 
 
 @pytest.mark.parametrize(

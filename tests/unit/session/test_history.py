@@ -25,7 +25,6 @@ from rocm_tui.session.history import (
     Setup,
     Versions,
     cache_files,
-    device_names,
     history,
     same_problem,
     system_versions,
@@ -414,20 +413,20 @@ def test_the_cache_files_of_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
+    ("text", "hip"),
     [
-        ('{"system": {"device": {"name": "gfx942"}}, "cache": {', "gfx942"),
-        ('{"system":{"device": {"name": "gfx90a"}}, ', "gfx90a"),
-        ('{"system": {"device": {"name": 3}}', None),
-        ('{"system": {"device": []}}', None),
-        ('{"system": []}', None),
-        ('{"system": ', None),
-        ('{"systems": {"device": {"name": "gfx942"}}}', None),
-        ("[" * 5000, None),
+        ('{"system": {"version": {"hip": "7.0"}}, "cache": {', "7.0"),
+        ('{"system":{"version": {"hip": "7.1"}}, ', "7.1"),
+        ('{"system": {"version": {"hip": 3}}', ""),
+        ('{"system": {"version": []}}', ""),
+        ('{"system": []}', ""),
+        ('{"system": ', ""),
+        ('{"systems": {"version": {"hip": "7.0"}}}', ""),
+        ("[" * 5000, ""),
     ],
 )
-def test_the_device_that_a_cache_file_names(tmp_path: Path, text: str, name: str | None) -> None:
-    path = str(tmp_path / SYSTEM)
-    Path(path).write_text(text)
-    names = device_names([path, str(tmp_path / "none"), str(tmp_path)])
-    assert names == ({path: name} if name else {})
+def test_the_versions_in_the_header_of_a_cache_file(tmp_path: Path, text: str, hip: str) -> None:
+    path = tmp_path / SYSTEM
+    path.write_text(text)
+    assert system_versions(path).hip == hip
+    assert system_versions(tmp_path) == system_versions(tmp_path / "none") == Versions()

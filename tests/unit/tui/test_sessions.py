@@ -1,4 +1,4 @@
-"""The screen Sessions on real logs: states, the rows of one, two compared, the report of one."""
+"""The screen Sessions on real logs: states, the rows of one, the report of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from backend.model.events import (
 from backend.model.session import Session
 from backend.model.tuning import Selection
 from backend.processes.tree import identity
-from tests.support.screen_lab import inputs, keys_of, panes_of, running, screen_text, until
+from tests.support.screen_lab import inputs, panes_of, running, screen_text, until
 
 HOST = socket.gethostname()
 BEGUN = time.time() - 600
@@ -117,29 +117,6 @@ async def test_enter_shows_its_rows_alone(cache: Path) -> None:
         await pilot.press("escape", "6", "enter")  # the one that stands for the whole job
         await until(pilot, lambda: panes.table.filter == "session:job")
         assert len(panes.table.rows) == 1
-
-
-async def test_a_session_and_its_rerun_from_the_cache(cache: Path) -> None:
-    async with running(cache, cache, size=(140, 45)) as (app, pilot):
-        await panes_of(app, pilot, 3)
-        await pilot.press("6", "end", "space")
-        await until(pilot, lambda: "1 marked" in screen_text(app.screen))
-        await pilot.press("up", "c")
-        said = "B timed nothing: it took all 2 tunings from the cache, as A had them"
-        await until(pilot, lambda: said in screen_text(app.screen))
-        text = screen_text(app.screen)
-        assert f"A {HOST}-11 · B {HOST}-12" in text and "tied" not in text
-        assert f"A  {HOST}-11   " in text and f"B  {HOST}-12   " in text
-        assert "open" not in keys_of(app), "no line is about a tuning"
-
-
-async def test_the_copied_command_compares_the_same(cache: Path) -> None:
-    async with running(cache, cache, size=(140, 45)) as (app, pilot):
-        await panes_of(app, pilot, 3)
-        await pilot.press("6", "space", "end", "c")  # the whole job, and a session
-        await until(pilot, lambda: f"A {HOST}-11 · B job" in screen_text(app.screen))
-        await pilot.press("y")
-        assert app.clipboard == f"rocm-tui compare {HOST}-11 job --cache-dir {cache}"
 
 
 async def test_the_report_of_one_session_and_the_way_to_the_others(cache: Path) -> None:

@@ -13,7 +13,6 @@ from backend.model.graph import Swap, Trial, TrialArm
 from backend.wire.codec import dumps, to_json
 from backend.wire.jobs import (
     JOBS,
-    CacheLevel,
     CompileJob,
     CompileResult,
     Environment,
@@ -22,8 +21,6 @@ from backend.wire.jobs import (
     JobInvalid,
     MeasureJob,
     MeasureResult,
-    PeakJob,
-    PeakResult,
     Progress,
     ResultInvalid,
     TrialJob,
@@ -58,8 +55,6 @@ ANSWERED: list[tuple[WorkerJob[Any], object]] = [
             True, "no", {"PT_VERSION": "2.13.0"}, (TunedProduct("a", "b", "Default", float("inf")),)
         ),
     ),
-    (PeakJob("cuda"), PeakResult("MI300X", {"fp32": 1.5}, 4.5, 8, 2.0, "gfx942", 304)),
-    (PeakJob("cpu"), PeakResult("cpu", {}, 4.5, 8, caches=(CacheLevel("L2", 9, 1.5),))),
     (
         MeasureJob("mm", "[]", "highest", ("a-1", "b-1"), 1.5, broken={"b-1": "it died"}),
         MeasureResult(ok=True, measurement=MEASURED, missing=("b-1",), modes=3),
