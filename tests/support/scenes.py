@@ -63,7 +63,7 @@ _OF_SESSION = (
     Scene("history", "rocm-tui  History", "i", "escape"),
     Scene("source", "names no source", "o", "escape"),
     Scene("saved", "saves 207.9", "5"),
-    Scene("ranks", "Ranks or hosts use", "tab tab"),
+    Scene("ranks", "agree --propose", "tab tab"),
     Scene("roofline", "FLOP/byte", "tab tab j j", "escape", sizes=ALL_SIZES),
 )
 _OF_TABLES = (
