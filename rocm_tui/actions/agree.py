@@ -58,10 +58,11 @@ from rocm_tui.report.agreement import (
     Selection,
     System,
     agreement,
+    chooser_order,
     own_choice,
     with_identities,
 )
-from rocm_tui.report.ranks import LogProcesses, jobs_of, session_labels
+from rocm_tui.report.ranks import LogProcesses, choosers_of, jobs_of, system_of
 from rocm_tui.session.in_use import device_name
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.sessions import (
@@ -244,11 +245,7 @@ def _of_sessions(model: Model, ids: Iterable[str], name: str) -> Selections:
     A rank that selected nothing is a chooser, too.
     """
     sessions = {id_: model.sessions[id_] for id_ in ids if id_ in model.sessions}
-    labels = session_labels(sessions.values())
-    choosers = {
-        id_: Chooser(labels[id_], name, session.rank, session.host, id_, session.started)
-        for id_, session in sessions.items()
-    }
+    choosers = choosers_of(sessions.values(), name)
     rows = _rows_by_asker(model, sessions)
     selections = []
     for tuning in _members(model):
@@ -257,12 +254,12 @@ def _of_sessions(model: Model, ids: Iterable[str], name: str) -> Selections:
         if id_ in choosers and choice is not None and tuning.state == "done":
             row = rows.get((id_, tuning.key))
             view = _view(tuning, row)
-            system = _system(sessions[id_], tuning, model)
+            system = system_of(sessions[id_], tuning, model.sessions)
             selections.append(Selection(choosers[id_], view, choice, system))
     selections += _of_warm_graphs(model, sessions, choosers, selections)
     spoke = {each.by for each in selections}
     kept = [who for who in choosers.values() if who.rank is not None or who in spoke]
-    kept.sort(key=_place)
+    kept.sort(key=chooser_order)
     live = {process.session.id for process in model.processes.live}
     running = tuple(who for who in kept if who.session in live)
     return Selections(tuple(kept), tuple(selections), tuple(model.problems), model, running)
@@ -286,7 +283,7 @@ def _of_warm_graphs(
             row = rows.get(use.key) or _row_of(use.key, seen.source)
             choice = next((c for c in row.tuning.choices if c.hash == use.hash), None)
             row = replace(row, tuning=replace(row.tuning, when=seen.when))
-            system = _system(sessions[id_], row.tuning, model)
+            system = system_of(sessions[id_], row.tuning, model.sessions)
             yield Selection(choosers[id_], row, choice or Choice(hash=use.hash), system, warm=True)
 
 
@@ -301,10 +298,6 @@ def _graphs(model: Model) -> list[GraphSeen]:
     """The compiled graphs that processes called, the latest first."""
     graphs = [seen for program in model.graphs.programs() for seen in program.graphs]
     return sorted(graphs, key=lambda seen: -(seen.when or 0.0))
-
-
-def _place(chooser: Chooser) -> tuple[int, str]:
-    return -1 if chooser.rank is None else chooser.rank, chooser.name
 
 
 def _rows_by_asker(model: Model, ids: Collection[str]) -> dict[tuple[str, TuningKey | None], Row]:
@@ -338,12 +331,6 @@ def _view(own: Tuning, row: Row | None) -> Row:
         choices = tuple(replace(times.get(c.hash, c), offered=True) for c in choices)
     tuning = replace(own, choices=choices, measured=row.tuning.measured)
     return replace(row, tuning=tuning)
-
-
-def _system(session: Session, tuning: Tuning, model: Model) -> System:
-    hashes = systems_of(tuning, model.sessions)
-    hash_ = session.system_hash or (min(hashes) if len(hashes) == 1 else "")
-    return System(hash_, session.arch or "", session.compute_units or 0)
 
 
 def _of_files(model: Model, text: str, name: str) -> Iterator[Selection]:
@@ -442,7 +429,7 @@ def _machines(share: PinExport) -> Iterator[Machine]:
 
 
 def _choosers(selections: Iterable[Selection]) -> tuple[Chooser, ...]:
-    return tuple(sorted({each.by for each in selections}, key=_place))
+    return tuple(sorted({each.by for each in selections}, key=chooser_order))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ from rocm_tui.report.agreement import (
 )
 from rocm_tui.session import numbers as fmt
 
-NOTHING = "Nothing was compared: no problem was tuned by two of them."
+NOTHING = (
+    "Nothing was compared: no problem has choices of two processes or files that can be compared."
+)
 TO_PROPOSE = "--propose names one choice for all, --measure measures them first, --pin pins it."
 _MOST = 6
 """How many names, pairs or single times are listed one by one."""
@@ -84,7 +86,7 @@ DIFFERING: tuple[Field[DifferingProblem], ...] = (
     *fields_of(PROBLEM, lambda differing: differing.row),
     Field(
         "apart", "APART", 7, 9, right=True, text=_apart,
-        about="how much slower the slowest chosen one is than the fastest; ~ not measured",
+        about="how much slower the slowest chosen one is, where they differ most; ~ not measured",
     ),
     Field(
         "loss", "A CALL", 8, 10, right=True, text=_loss,
@@ -255,7 +257,7 @@ def footer(outcome: Agreement, running: Sequence[Chooser] = ()) -> list[str]:
         what = counted(outcome.apart, "problem was", "problems were")
         lines.append(
             f"{what} tuned on systems that differ (cache file, architecture or compute units): "
-            "compared within each; --across compares them all."
+            "compared within each; `agree --across` compares them all."
         )
     if outcome.alone and outcome.compared:
         lines.append(
@@ -396,7 +398,7 @@ class DifferingJson(ProblemJson):
     proposal: ProposalJson | None
 
     @classmethod
-    def of(cls, differing: DifferingProblem, proposal: Proposal | None) -> DifferingJson:
+    def of(cls, differing: DifferingProblem, proposal: Proposal | None = None) -> DifferingJson:
         return fill(
             cls,
             differing,

@@ -10,55 +10,55 @@ from textwrap import wrap
 from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
+from rocm_tui.render.agree import DIFFERING
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
+from rocm_tui.report.agreement import Agreement, DifferingProblem, Selection
 from rocm_tui.report.job import MissingBackend, Repeated, Report, Savings
-from rocm_tui.report.ranks import Disagreement, Party
 from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 _PROBLEM = PROBLEM[1:]
 
 
 @dataclass(frozen=True, slots=True)
-class _PartyLine:
-    """One party of a disagreement; the problem is beside the first."""
+class _RankLine:
+    """What one rank of a job uses for a problem; the problem is beside the first."""
 
-    disagreement: Disagreement
-    party: Party
+    differing: DifferingProblem
+    selection: Selection
 
     @property
     def style(self) -> str:
-        return "" if self.disagreement.matters else "dim"
+        return "" if self.differing.standing == "apart" else "dim"
 
     @property
-    def others(self) -> str:
-        times = (
-            f"{fmt.shorten(plain(label), 30)} {fmt.once(fmt.duration(ms))}"
-            for label, ms in self.party.rivals_ms
-        )
-        return ", ".join(times) or "not timed"
+    def time(self) -> str:
+        """Its own time: a median if it was measured, else what was taken once."""
+        tuning, choice = self.selection.tuning, self.selection.choice
+        text = fmt.duration(stats.time_ms(tuning, choice))
+        return fmt.once(text) if stats.once(tuning, choice) else text
 
 
-_PARTIES: tuple[Field[_PartyLine], ...] = (
-    *fields_of(_PROBLEM, lambda line: line.disagreement.row),
+_RANKS: tuple[Field[_RankLine], ...] = (
+    *fields_of(_PROBLEM, lambda line: line.differing.row),
     Field(
-        "who", "WHO", 8, 24, good=14, text=lambda line: plain(line.party.who),
+        "who", "WHO", 8, 24, good=14, text=lambda line: plain(line.selection.by.name),
         about="the rank, process or log",
     ),
     Field(
-        "use", "IN USE", 12, 40, text=lambda line: plain(line.party.choice.label),
+        "use", "IN USE", 12, 40, text=lambda line: plain(line.selection.choice.label),
         style=lambda line: line.style, about="the choice that it uses",
     ),
     Field(
-        "time", "TIME", 9, 9, right=True, text=lambda line: words.party_time(line.party),
+        "time", "TIME", 9, 9, right=True, text=lambda line: line.time,
         style=lambda line: line.style, about="its own time for that; ~ taken once",
     ),
-    Field(
-        "others", "OTHERS THERE", 20, 60, drop=1, text=lambda line: line.others, style="dim",
-        about="its own times for what the others use",
-    ),
+    *fields_of(DIFFERING[len(PROBLEM) :], lambda line: line.differing),
 )  # fmt: skip
+_OF_PROBLEM = [field for field in _RANKS if field.key not in ("who", "use", "time")]
+"""Cells that are the same for all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ _REASONS: tuple[Field[_Reason], ...] = (
 PAGES: Mapping[str, tuple[Column, ...]] = {
     "saved": words.GAINS[1:],
     "repeated": words.REPEATED[1:],
-    "ranks": _PARTIES,
+    "ranks": _RANKS,
     "missing": _REASONS,
 }
 """The columns of every page, by its name."""
@@ -122,7 +122,7 @@ def pages(report: Report) -> dict[str, Page]:
     return {
         "saved": _saved(report.savings),
         "repeated": _repeated(report.repeated),
-        "ranks": _ranks(report),
+        "ranks": _ranks(report.jobs),
         "missing": _missing(report.missing, report.backends_known),
     }
 
@@ -158,26 +158,15 @@ def _without(keys: Iterable[Column], line: Cells) -> Cells:
     return {**line, **dict.fromkeys((column.key for column in keys), ("", ""))}
 
 
-def _ranks(report: Report) -> Page:
-    disagreements = report.disagreements
+def _ranks(jobs: Sequence[Agreement]) -> Page:
     rows, lines = [], []
-    for disagreement in disagreements:
-        for at, party in enumerate(disagreement.parties):
-            line = cells(_PARTIES, _PartyLine(disagreement, party))
-            rows.append(party.row)
-            lines.append(_without(_PROBLEM, line) if at else line)
-    sentence = words.agreement(report.compared, report.not_compared)
-    if disagreements:
-        matter = sum(disagreement.matters for disagreement in disagreements)
-        what = counted(len(disagreements), "problem")
-        tied = sum(disagreement.tied for disagreement in disagreements)
-        unclear = len(disagreements) - matter - tied
-        counts = ((matter, "differ by more than a tie"), (tied, "tie"), (unclear, "are unclear"))
-        parts = [f"{what} for {count:,} of them" for count, what in counts if count]
-        how = f"Their times {', '.join(parts)}."
-        how += f" {words.not_compared(report.not_compared)}." if report.not_compared else ""
-        sentence = f"Ranks or hosts use different choices for {what}. {how} {words.TO_AGREE}"
-    return _page([sentence], lines, rows, len(disagreements))
+    problems = [differing for job in jobs for differing in job.differing]
+    for differing in problems:
+        for at, selection in enumerate(differing.selections):
+            line = cells(_RANKS, _RankLine(differing, selection))
+            rows.append(selection.row)
+            lines.append(_without(_OF_PROBLEM, line) if at else line)
+    return _page(words.rank_lines(jobs), lines, rows, len(problems))
 
 
 def _missing(backends: Sequence[MissingBackend], known: bool) -> Page:

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from backend.counted import counted, noun
 from backend.model.inductor_kernel import is_kernel
 from rocm_tui.harmless import plain
 from rocm_tui.json_output import Document, JsonObject, fill
+from rocm_tui.render import agree
 from rocm_tui.render.compare import lost_text
-from rocm_tui.render.table import Field, fields_of, hanging, problem_line, text_table
+from rocm_tui.render.table import Field, fields_of, hanging, text_table
 from rocm_tui.render.tuning_json import ProblemJson
 from rocm_tui.render.tunings import PROBLEM
+from rocm_tui.report.agreement import Agreement
 from rocm_tui.report.job import MissingBackend, ProblemSaving, Repeated, Report, Savings
-from rocm_tui.report.ranks import Disagreement, Party
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session import stats
 
-AGREED = "Ranks and hosts agree: no problem has two choices in use."
 NOT_COMPARED = "Ranks are not compared: no two processes of one job tuned the same problem."
-WHY_NOT = "`rocm-tui agree` says why."
 TO_AGREE = "`rocm-tui agree --propose` names one choice for all, and can pin it."
 ALL_WORK = "Every requested backend has a choice that works."
 BACKENDS_UNKNOWN = "Requested backends unknown: only sessions of `rocm-tui run` record them."
 TUNED_ONCE = "No problem was tuned twice."
 _FEW = 6
-"""Machines, caches or logs that have a sentence each."""
+"""Machines, caches, logs or jobs that have sentences of their own."""
 _LONG = 30 * 86400.0
 """Seconds between tunings from which it is said when they were made."""
 
@@ -137,7 +135,7 @@ def text(report: Report) -> str:
     blocks = [
         saved or ["No tuning has times to compare."],
         ["Tuned more than once:", text_table(REPEATED, again)] if again else [TUNED_ONCE],
-        _disagreements(report),
+        [*(agree.text(job) for job in report.jobs if job.differing), *rank_lines(report.jobs)],
         _missing(report.missing, report.backends_known),
     ]
     return "\n\n".join("\n".join(map(_folded, lines)) for lines in blocks)
@@ -149,49 +147,14 @@ def _folded(text: str) -> str:
     return text if "\n" in text else hanging(text[: -len(sentence)], sentence)
 
 
-def agreement(compared: int, left_out: int) -> str:
-    """The sentence where no choices differ; with the problems that were not compared, if any."""
-    if not left_out:
-        return AGREED if compared else NOT_COMPARED
-    if not compared:
-        none = f"none of {counted(left_out, 'problem')} has choices of two ranks"
-        return f"Ranks are not compared: {none} that can be compared. {WHY_NOT}"
-    others = f"{left_out:,} of {counted(compared + left_out, 'problem')}"
-    same, were = counted(compared, "problem"), noun(left_out, "was", "were")
-    return f"Ranks and hosts agree on {same}; {others} {were} not compared. {WHY_NOT}"
-
-
-def not_compared(count: int) -> str:
-    """`2 more were not compared`."""
-    return f"{count:,} more {noun(count, 'was', 'were')} not compared"
-
-
-def _disagreements(report: Report) -> list[str]:
-    lines = []
-    for disagreement in report.disagreements:
-        undecided = ": a tie" if disagreement.tied else ": unclear which is faster"
-        undecided = "" if disagreement.matters else undecided
-        lines.append(f"{problem_line(PROBLEM, disagreement.row)}{undecided}")
-        for party in disagreement.parties:
-            rivals = ", ".join(
-                f"{_short(label)} takes {fmt.once(fmt.duration(ms))}"
-                for label, ms in party.rivals_ms
-            )
-            there = f"; there {rivals}" if rivals else ""
-            lines.append(
-                f"  {plain(party.who)}: {_short(party.choice.label)} {party_time(party)}{there}"
-            )
-    if not lines:
-        return [agreement(report.compared, report.not_compared)]
-    count = f"{len(report.disagreements):,} of {counted(report.compared, 'problem')}"
-    rest = f"; {not_compared(report.not_compared)}" if report.not_compared else ""
-    return [f"Chosen differently by ranks of one job ({count}{rest}):", *lines, TO_AGREE]
-
-
-def party_time(party: Party) -> str:
-    """Its own time: a median if it was measured, else what was taken once."""
-    text = fmt.duration(party.ms)
-    return fmt.once(text) if stats.once(party.row.tuning, party.choice) else text
+def rank_lines(jobs: Sequence[Agreement]) -> list[str]:
+    """Return what was compared in each job, and the command that makes its ranks agree."""
+    if not jobs:
+        return [NOT_COMPARED]
+    lines = [line for job in jobs[:_FEW] for line in agree.footer(job)]
+    if more := jobs[_FEW:]:
+        lines.append(f"And {counted(len(more), 'more job')}.")
+    return [*lines, TO_AGREE] if jobs[0].differing else lines
 
 
 def _missing(backends: Iterable[MissingBackend], known: bool) -> list[str]:
@@ -347,40 +310,6 @@ def _paid(savings: Savings) -> str:
     return f"{who} paid for after {least}{runs:,.0f} {noun(round(runs), 'pass', 'passes')}."
 
 
-class RivalJson(JsonObject):
-    choice: str
-    ms: float
-
-
-class PartyJson(JsonObject):
-    """A rank, host or log, with the choice that it uses for a problem."""
-
-    who: str
-    choice: str
-    hash: str | None
-    ms: float | None
-    rivals: list[RivalJson]
-
-    @classmethod
-    def of(cls, party: Party) -> PartyJson:
-        rivals = [RivalJson(choice=label, ms=ms) for label, ms in party.rivals_ms]
-        own = party.choice
-        return fill(cls, party, choice=own.label, hash=own.hash, rivals=rivals)
-
-
-class DisagreementJson(ProblemJson):
-    matters: bool
-    tied: bool
-    one_job: bool
-    parties: list[PartyJson]
-
-    @classmethod
-    def of(cls, disagreement: Disagreement) -> DisagreementJson:
-        row = disagreement.row
-        parties = [PartyJson.of(party) for party in disagreement.parties]
-        return fill(cls, disagreement, row.tuning, id=row.id, one_job=True, parties=parties)
-
-
 class GainJson(ProblemJson):
     """What the choice of a problem saves against ATen's."""
 
@@ -471,10 +400,10 @@ class RepeatedJson(ProblemJson):
         return fill(cls, repeated, repeated.row, repeated.row.tuning, winners=winners)
 
 
-class ReportJson(Document, tag="rocm-tui/report/1"):
+class ReportJson(Document, tag="rocm-tui/report/2"):
     """Times in milliseconds and seconds; unknown values are null."""
 
-    disagreements: list[DisagreementJson]
+    disagreements: list[agree.DifferingJson]
     compared_by_ranks: int
     not_compared_by_ranks: int
     missing: tuple[MissingBackend, ...]
@@ -485,9 +414,11 @@ class ReportJson(Document, tag="rocm-tui/report/1"):
     @classmethod
     def of(cls, report: Report) -> ReportJson:
         return cls(
-            disagreements=[DisagreementJson.of(each) for each in report.disagreements],
-            compared_by_ranks=report.compared,
-            not_compared_by_ranks=report.not_compared,
+            disagreements=[
+                agree.DifferingJson.of(each) for job in report.jobs for each in job.differing
+            ],
+            compared_by_ranks=sum(job.compared for job in report.jobs),
+            not_compared_by_ranks=sum(job.not_compared for job in report.jobs),
             missing=report.missing,
             backends_told=report.backends_known,
             saved=SavingsJson.of(report.savings),

@@ -315,7 +315,7 @@ def with_identities(selection: Selection, tuning: Tuning) -> Selection:
 
 
 def _groups(selections: Sequence[Selection]) -> list[SelectionGroup]:
-    groups = by_kernel(sorted(selections, key=lambda selection: _order(selection.by)))
+    groups = by_kernel(sorted(selections, key=lambda selection: chooser_order(selection.by)))
     return [SelectionGroup(_named(members), tuple(members)) for members in groups]
 
 
@@ -324,7 +324,8 @@ def _named(home: Sequence[Selection]) -> Choice:
     return max((e.choice for e in home), key=lambda c: (c.hash is not None, c.name is not None))
 
 
-def _order(chooser: Chooser) -> tuple[int, str]:
+def chooser_order(chooser: Chooser) -> tuple[int, str]:
+    """Sort by rank, those without one first, then by name."""
     return -1 if chooser.rank is None else chooser.rank, chooser.name
 
 
@@ -439,7 +440,7 @@ def _pairs(grouped: Sequence[Sequence[SelectionGroup]]) -> tuple[ChooserPair, ..
             for each in group.selections:
                 votes.setdefault(each.by, {})[problem] = vote
     parties: dict[frozenset[tuple[int, int]], list[Chooser]] = {}
-    for chooser, own in sorted(votes.items(), key=lambda vote: _order(vote[0])):
+    for chooser, own in sorted(votes.items(), key=lambda vote: chooser_order(vote[0])):
         parties.setdefault(frozenset(own.items()), []).append(chooser)
     some = list(parties.values())[:MOST_BLOCS]
     pairs = [_pair(a, b, votes) for a, b in combinations(some, 2)]

@@ -22,7 +22,8 @@ from rocm_tui.compare.choices import same_choice, timed, used
 from rocm_tui.compare.comparison import spent, taken, unknown_durations, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
 from rocm_tui.compare.types import TuningSet, calls_of
-from rocm_tui.report.ranks import Disagreement, disagreements, shared
+from rocm_tui.report.agreement import Agreement
+from rocm_tui.report.ranks import job_agreements
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
@@ -166,14 +167,11 @@ class Repeated:
 class Report:
     """The report of one job.
 
-    `backends_known` is False if no session recorded which backends it requested. For `compared`
-    problems the choices of two parties of one job were compared; `not_compared` are the other
-    problems of such jobs.
+    `backends_known` is False if no session recorded which backends it requested. `jobs` compares
+    the ranks of each job that has several, the jobs where they differ first.
     """
 
-    disagreements: tuple[Disagreement, ...]
-    compared: int
-    not_compared: int
+    jobs: tuple[Agreement, ...]
     missing: tuple[MissingBackend, ...]
     backends_known: bool
     savings: Savings
@@ -366,11 +364,8 @@ share of them, must look so: one of 25 does by chance."""
 def report(part: TuningSet) -> Report:
     """Report on the tunings of one job."""
     all_problems = problems(part)
-    by_several = shared(all_problems, part)
     return Report(
-        disagreements=disagreements(by_several.compared),
-        compared=len(by_several.compared),
-        not_compared=by_several.not_compared,
+        jobs=job_agreements(part),
         missing=missing_backends(part),
         backends_known=any(session.backends for session in part.sessions.values()),
         savings=savings(all_problems, part),

@@ -1,4 +1,4 @@
-"""Which ranks of one job use different choices for a problem.
+"""Whether the ranks of each job use the same choices.
 
 Processes that have nothing to do with each other may choose what they like: `compare` is for them.
 """
@@ -6,94 +6,62 @@ Processes that have nothing to do with each other may choose what they like: `co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from backend.model.choice import Choice
-from backend.model.inductor_kernel import is_inductors
-from backend.model.session import Session
+from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
-from rocm_tui.compare.choices import by_kernel, same_choice, timed, used
-from rocm_tui.compare.problems import ProblemRows
+from rocm_tui.compare.choices import used
 from rocm_tui.compare.types import TuningSet
-from rocm_tui.report.agreement import Chooser, Selection, comparable_selections
-from rocm_tui.session import stats
+from rocm_tui.report.agreement import (
+    Agreement,
+    Chooser,
+    Selection,
+    System,
+    agreement,
+    chooser_order,
+)
 from rocm_tui.session.graphs import runs_of
 from rocm_tui.session.model import Row
 from rocm_tui.session.sessions import run_of
-from rocm_tui.session.stats import versus
 
 
-@dataclass(frozen=True, slots=True)
-class Party:
-    """One rank, host or log of a job and the choice that it uses for a problem.
-
-    `ms` is its own time of its choice; `rivals_ms` its own times of the others' choices, by label,
-    where it timed them.
-    """
-
-    who: str
-    row: Row
-    choice: Choice
-    ms: float | None
-    rivals_ms: tuple[tuple[str, float], ...] = ()
+def job_agreements(part: TuningSet) -> tuple[Agreement, ...]:
+    """Compare the choosers of each job that has several; the jobs where they differ come first."""
+    agreements = []
+    for selections in _selections_by_job(part).values():
+        choosers = sorted({each.by for each in selections}, key=chooser_order)
+        if len(choosers) > 1:
+            agreements.append(agreement(choosers, selections))
+    return tuple(sorted(agreements, key=lambda job: not job.differing))
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """Ranks or hosts that use different choices for the same problem, the slowest first.
-
-    `matters` means that one of them found its choice and another's to differ by more than a tie,
-    `tied` that they are known to be as fast.
-    """
-
-    id: str
-    row: Row
-    parties: tuple[Party, ...]
-    matters: bool
-    tied: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A problem that two parties of one job, at least, chose for, in ways that can be compared.
-    `row` is the latest of their tunings."""
-
-    row: Row
-    uses: tuple[Selection, ...]
+def _selections_by_job(part: TuningSet) -> dict[object, list[Selection]]:
+    jobs = jobs_of((id_ for row in part.rows for id_ in row.asked), part.sessions)
+    choosers = choosers_of(part.sessions[id_] for id_ in jobs if id_ in part.sessions)
+    logs = LogProcesses(part.rows)
+    by_job: dict[object, list[Selection]] = {}
+    for row in part.rows:
+        if row.asked:
+            for id_ in choosers.keys() & {*row.asked}:
+                choice = _use(row, part.took.get((id_, row.tuning.key)))
+                if choice is not None:
+                    system = system_of(part.sessions[id_], row.tuning, part.sessions)
+                    selection = Selection(choosers[id_], row, choice, system)
+                    by_job.setdefault(jobs[id_], []).append(selection)
+        elif (job := logs.job(row.tuning)) is not None and (choice := _use(row)) is not None:
+            by_job.setdefault(job, []).append(Selection(logs.chooser(row.tuning), row, choice))
+    return by_job
 
 
-@dataclass(frozen=True, slots=True)
-class SharedProblems:
-    """The compared problems of jobs with several parties, and how many are not compared."""
-
-    compared: tuple[Shared, ...]
-    not_compared: int
-
-
-def shared(all_problems: Iterable[ProblemRows], part: TuningSet) -> SharedProblems:
-    """Return the problems for which two parties of one job selected choices."""
-    labels = party_names(part)
-    jobs = jobs_of((session for row in part.rows for session in row.asked), part.sessions)
-    named = LogProcesses(part.rows)
-    parties: dict[object, set[str]] = {}
-    problems: list[tuple[object, Shared]] = []
-    for problem in all_problems:
-        for job, rows in _by_job(problem.rows, jobs, named):
-            uses = _uses(rows, labels, part, named)
-            parties.setdefault(job, set()).update(use.by.name for use in uses)
-            if uses:
-                problems.append((job, Shared(rows[0], tuple(comparable_selections(uses)))))
-    several = [problem for job, problem in problems if len(parties[job]) > 1]
-    compared = tuple(problem for problem in several if len(problem.uses) > 1)
-    return SharedProblems(compared, len(several) - len(compared))
-
-
-def disagreements(problems: Iterable[Shared]) -> tuple[Disagreement, ...]:
-    """Return the disagreements, the ones that matter first."""
-    every = (differing for problem in problems if (differing := _disagreement(problem)))
-    return tuple(sorted(every, key=lambda differing: not differing.matters))
+def _use(row: Row, took: str | None = None) -> Choice | None:
+    """Return the choice that the model calls, with or without a time. `took` is the hash that one
+    session selected, if several requested the tuning."""
+    hash_ = took or row.tuning.selected
+    selected = (c for c in row.tuning.choices if c.hash and c.hash == hash_)
+    use = used(row.tuning)
+    return next(selected, None) or (use[0] if use else None)
 
 
 def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, object]:
@@ -109,112 +77,6 @@ def jobs_of(ids: Iterable[str], sessions: Mapping[str, Session]) -> dict[str, ob
             run = run_of(session_of) if session_of is not None else ""
             jobs[session] = job if len(job) > 1 or not run else run
     return jobs
-
-
-def _by_job(
-    rows: Sequence[Row], jobs: Mapping[str, object], named: LogProcesses
-) -> Iterable[tuple[object, list[Row]]]:
-    """Yield each job with its rows.
-
-    A log that has a rank and no session belongs to the job whose logs are in the same folder. The
-    processes of a log without ranks are a job.
-    """
-    of_job: dict[object, list[Row]] = {}
-    for row in rows:
-        for job in dict.fromkeys(jobs[session] for session in row.asked):
-            own = tuple(session for session in row.asked if jobs[session] == job)
-            of_job.setdefault(job, []).append(replace(row, asked=own))
-        source = Path(next(iter(row.tuning.sources), ""))
-        if not row.asked and named.rank(row.tuning) is not None:
-            of_job.setdefault(source.parent, []).append(row)
-        elif not row.asked and row.tuning.process:
-            of_job.setdefault(source, []).append(row)
-    return of_job.items()
-
-
-def party_names(part: TuningSet) -> dict[str, str]:
-    """Return the names of the sessions of a tuning set, by their ids."""
-    names = {name for row in part.rows for name in row.asked}
-    return session_labels([part.sessions[name] for name in names if name in part.sessions])
-
-
-def _uses(
-    rows: Sequence[Row], labels: Mapping[str, str], part: TuningSet, named: LogProcesses
-) -> list[Selection]:
-    """Return the choice that each party uses for one problem, by its latest tuning."""
-    latest = _latest(rows, labels, named)
-    took = [(who, row, part.took.get((session, row.tuning.key))) for who, session, row in latest]
-    return [
-        Selection(Chooser(who, ""), row, choice)
-        for who, row, hash_ in took
-        if (choice := _use(row, hash_))
-    ]
-
-
-def _disagreement(problem: Shared) -> Disagreement | None:
-    """The parties of one problem; None if they agree."""
-    groups = by_kernel(problem.uses)
-    if len(groups) < 2:
-        return None
-    different = [group[0].choice for group in groups]
-    parties = [_party(use, different) for use in problem.uses]
-    parties.sort(key=lambda party: -(party.ms or 0.0))
-    standings = {s for use in problem.uses for s in _standings(use.row, use.choice, different)}
-    return Disagreement(
-        problem.row.id,
-        problem.row,
-        tuple(parties),
-        matters=not standings.isdisjoint(("clear", "ahead", "behind", "slower")),
-        tied=standings == {"tied"},
-    )
-
-
-def _use(row: Row, took: str | None) -> Choice | None:
-    """Return the choice that the model calls, with or without a time. `took` is the hash that one
-    session selected, if several requested the tuning."""
-    hash_ = took or row.tuning.selected
-    selected = (c for c in row.tuning.choices if c.hash and c.hash == hash_)
-    use = used(row.tuning)
-    return next(selected, None) or (use[0] if use else None)
-
-
-def _party(use: Selection, different: Iterable[Choice]) -> Party:
-    row, choice = use.row, use.choice
-    own = [] if is_inductors(row.tuning.op) else timed(row.tuning)
-    measured = stats.measured(row.tuning, choice)
-    single = next((ms for other_choice, ms in own if other_choice == choice), None)
-    rivals = []
-    for other in different:
-        if not same_choice(choice, other):
-            rivals += [
-                (other.label, ms) for other_choice, ms in own if same_choice(other_choice, other)
-            ][:1]
-    return Party(use.by.name, row, choice, measured.ms if measured else single, tuple(rivals))
-
-
-def _standings(
-    row: Row, choice: Choice, different: Iterable[Choice]
-) -> Iterator[stats.Standing | None]:
-    """How its choice compares with each of the others that it timed."""
-    rivals = [
-        timed_choice
-        for timed_choice, _ in timed(row.tuning)
-        if any(same_choice(timed_choice, other) for other in different) and timed_choice != choice
-    ]
-    return (versus(row.tuning, choice, rival) for rival in rivals)
-
-
-def _latest(
-    rows: Sequence[Row], labels: Mapping[str, str], named: LogProcesses
-) -> list[tuple[str, str, Row]]:
-    """Return each party's latest tuning, with its session: sessions, else processes of logs."""
-    latest: dict[str, tuple[str, Row]] = {}
-    for row in rows:
-        for session in row.asked:
-            latest.setdefault(labels.get(session, session), (session, row))
-        if not row.asked and (name := named.name(row.tuning)):
-            latest.setdefault(name, ("", row))
-    return [(who, session, row) for who, (session, row) in latest.items()]
 
 
 class LogProcesses:
@@ -236,6 +98,35 @@ class LogProcesses:
         """Return the name of a tuning's process; nothing if the log has none."""
         rank = self.rank(tuning)
         return tuning.process if rank is None else f"rank {rank}"
+
+    def job(self, tuning: Tuning) -> Path | None:
+        """Return the folder of the log if the rank is known, or the log if it has processes
+        without ranks: their tunings are of one job."""
+        source = Path(next(iter(tuning.sources), ""))
+        if self.rank(tuning) is not None:
+            return source.parent
+        return source if tuning.process else None
+
+    def chooser(self, tuning: Tuning) -> Chooser:
+        """Return the process of a tuning."""
+        return Chooser(self.name(tuning), "", self.rank(tuning))
+
+
+def choosers_of(sessions: Iterable[Session], source: str = "") -> dict[str, Chooser]:
+    """Return the choosers that sessions are, by session id."""
+    listed = list(sessions)
+    labels = session_labels(listed)
+    return {
+        each.id: Chooser(labels[each.id], source, each.rank, each.host, each.id, each.started)
+        for each in listed
+    }
+
+
+def system_of(session: Session, tuning: Tuning, sessions: Mapping[str, Session]) -> System:
+    """Return the system that a session tuned on, as far as it is known."""
+    hashes = systems_of(tuning, sessions)
+    hash_ = session.system_hash or (min(hashes) if len(hashes) == 1 else "")
+    return System(hash_, session.arch or "", session.compute_units or 0)
 
 
 def session_labels(sessions: Iterable[Session]) -> dict[str, str]:

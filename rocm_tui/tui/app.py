@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from textual.app import SystemCommand
-from textual.binding import Binding
 from textual.color import Color
 from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
@@ -24,7 +23,7 @@ from rocm_tui.config.places import config_given, name_of_theme, state_path
 from rocm_tui.harmless import cells, plain
 from rocm_tui.tui import themes
 from rocm_tui.tui.base import BaseApp, BaseScreen, load_screen
-from rocm_tui.tui.keys import FORMER_ACTIONS, FORMER_VIEWS, palette_entries, written
+from rocm_tui.tui.keys import palette_entries
 from rocm_tui.tui.screens.watch import WatchScreen, back_to_watch, watch_of
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import TitleBar
@@ -89,8 +88,6 @@ class RocmTui(BaseApp):
             launched=launched,
             read_only=read_only,
         )
-        for letter in {*FORMER_VIEWS.values(), *FORMER_ACTIONS.values()}:
-            self.bind(letter, f"former('{letter}')", show=False)
         self._pace = Pace()
         self._taking: asyncio.TimerHandle | None = None
         self._harmless = HarmlessFilter()
@@ -304,22 +301,6 @@ class RocmTui(BaseApp):
             self.open_screen(name, spot.row, spot.marked)
         else:
             self.push_screen(kind())
-
-    async def action_former(self, letter: str) -> None:
-        """Open the view that this capital letter used to open; for an action, name its present
-        key."""
-        for room in (self.screen, self):
-            for binding in room.BINDINGS:
-                if not isinstance(binding, Binding):
-                    continue
-                id = binding.id or ""
-                if FORMER_VIEWS.get(id) == letter:
-                    await room.run_action(binding.action)
-                    return
-                if FORMER_ACTIONS.get(id) == letter:
-                    now = written(self.own_keys.get(id, binding.key))
-                    self.warn(f"{letter} is {now} now: {binding.tooltip}.")
-                    return
 
     def action_output(self) -> None:
         """Show the output below the panes of Watch, then on all of the screen, then nowhere."""

@@ -13,19 +13,11 @@ from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from rocm_tui.config.settings import Mistake, Settings, nearest
-from rocm_tui.tui.keys import FORMER_ACTIONS, FORMER_VIEWS
 from rocm_tui.tui.screens.help import KEYBOARDS
 
 _EVERYWHERE = ("Lists", "Everywhere")
 _APART = "A question"
 """The place above the screens, where none of their keys works."""
-_FORMER: Mapping[str, str] = {
-    **FORMER_VIEWS,
-    **FORMER_ACTIONS,
-    **dict.fromkeys(("app.watch", "app.compare", "watch.trial"), ""),
-}
-"""Keys that moved or are new, with the former key. If a person uses the present key for something
-else, that takes precedence, and this keeps its former key."""
 
 
 def bindings() -> dict[str, Binding]:
@@ -51,10 +43,7 @@ def mistakes(settings: Settings) -> tuple[dict[str, str], list[Mistake]]:
         else:
             usable[name] = keys
     for first, second, key in list(_clashes(usable)):
-        if second in _FORMER and second not in settings.config.keys:
-            if _FORMER[second]:
-                usable[second] = _FORMER[second]
-        elif usable.pop(first, None):
+        if usable.pop(first, None):
             what = f"{first} and {second} would both be {key!r}"
             wrong.append(settings.mistake(f"keys.{first}", what))
     return usable, wrong

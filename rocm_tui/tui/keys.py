@@ -23,30 +23,6 @@ PLACES: tuple[Key, ...] = (
 )
 """The first level; each of these screens shows all of them with their keys in its title line."""
 
-FORMER_VIEWS: Mapping[str, str] = {
-    "app.pins": "P",
-    "app.report": "C",
-    "app.jobs": "J",
-    "app.output": "O",
-    "app.sessions": "L",
-    "app.sources": "S",
-    "app.trials": "T",
-    "app.entries": "E",
-    "watch.history": "H",
-    "watch.devices": "D",
-    "sessions.output": "O",
-}
-"""The capital letters that used to open these views, by the id of the key: they still do."""
-
-FORMER_ACTIONS: Mapping[str, str] = {
-    "watch.undo": "U",
-    "watch.measure_suspects": "M",
-    "pins.undo": "U",
-    "pins.verify_all": "V",
-}
-"""The capital letters that used to write or start work, by the id of the key. They only name the
-present key: each differs by case alone from a key that does something else."""
-
 _WRITTEN = {
     "slash": "/",
     "question_mark": "?",

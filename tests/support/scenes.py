@@ -63,7 +63,7 @@ _OF_SESSION = (
     Scene("history", "rocm-tui  History", "i", "escape"),
     Scene("source", "names no source", "o", "escape"),
     Scene("saved", "saves 207.9", "5"),
-    Scene("ranks", "Ranks or hosts use", "tab tab", "escape"),
+    Scene("ranks", "agree --propose", "tab tab", "escape"),
 )
 _OF_TABLES = (
     Scene("tables", "tunableop_results0.csv:11", "e home" + 9 * " j", sizes=ALL_SIZES, few=True),

@@ -200,7 +200,7 @@ def test_watch_says_so_on_the_screen(saved: Saved, layout: Layout) -> None:
         terminal.wait_for("●")
         child(layout.root, "load", saved.once)
         terminal.wait_for("had drifted")
-        terminal.press("P")
+        terminal.press("3")
         terminal.wait_for("1 drift seen")
         terminal.wait_for("active")
 

@@ -25,7 +25,7 @@ async def test_a_search_runs_in_the_queue_and_ends_at_once(tmp_path: Path) -> No
     graph = path.stem
     async with running(cache, size=(200, 60)) as (app, pilot):
         await until(pilot, lambda: app.feed.model.rows())
-        await pilot.press("T")
+        await pilot.press("8")
         await until(pilot, lambda: isinstance(app.screen, TrialsScreen))
         await until(pilot, lambda: app.screen.current is not None)  # type: ignore[attr-defined]
         await pilot.press("i")

@@ -81,7 +81,7 @@ async def test_a_tuning_is_asked_for_followed_and_cancelled(
         await until(pilot, lambda: only(app).progress.total == 4)
         await until(pilot, lambda: "▶ 1/4" in screen_text(app.screen))
         assert "x cancel" in screen_text(app.screen)
-        await pilot.press("J")
+        await pilot.press("4")
         await until(pilot, lambda: isinstance(app.screen, JobsScreen))
         await until(pilot, lambda: "acting: hang" in screen_text(app.screen))
         text = screen_text(app.screen)
@@ -95,7 +95,7 @@ async def test_a_tuning_is_asked_for_followed_and_cancelled(
         await until(pilot, told(app, "Cancelled: tune mm"))
         await pilot.press("x")
         await until(pilot, told(app, "That job is over"))
-        await pilot.press("y", "tab", "J")
+        await pilot.press("y", "tab", "4")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         assert "job" not in screen_text(app.screen).splitlines()[0]
 
@@ -136,7 +136,7 @@ async def test_a_failed_job_says_why_and_the_screen_goes_on(tmp_path: Path) -> N
         await panes_of(app, pilot, 1)
         await start_tuning(app, pilot)
         await until(pilot, told(app, "Failed: tune mm"))
-        await pilot.press("J")
+        await pilot.press("4")
         await until(pilot, lambda: "signal 9" in screen_text(app.screen))
         assert "acting: die" in screen_text(app.screen) and "failed" in screen_text(app.screen)
         await pilot.press("question_mark")
@@ -258,7 +258,7 @@ def test_a_real_tuning_in_a_real_terminal(tmp_path: Path, _: int) -> None:
         terminal.wait_until(lambda: workers(terminal), "a worker")
         os.kill(workers(terminal)[0].pid, signal.SIGKILL)
         terminal.wait_for("Failed: tune bmm")
-        terminal.press("J")
+        terminal.press("4")
         terminal.wait_for("cancelled ", "failed", "signal 9")
         terminal.press("Escape")
         terminal.wait_for("cancelled ", gone=True)
@@ -285,7 +285,7 @@ async def test_a_pin_is_verified_and_its_worker_waits_for_the_next(tmp_path: Pat
     async with app.run_test(size=(100, 30)) as pilot:
         try:
             await panes_of(app, pilot, 1)
-            await pilot.press("P")
+            await pilot.press("3")
             await until(pilot, lambda: isinstance(app.screen, PinsScreen) and app.feed.pins)
             for count in (1, 2):
                 await pilot.press("v")

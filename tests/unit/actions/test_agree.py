@@ -337,7 +337,7 @@ def test_processes_of_one_log_are_compared(
     for name in names or ["W pid 11 ip 10.0.0.1", "W pid 12 ip 10.0.0.2"]:
         assert f"    {name}: " in shown
     assert main(["compare", str(log)]) == 0
-    assert "Chosen differently by ranks of one job (1 of 1 problem)" in capsys.readouterr().out
+    assert "0 of 1 problem agrees; 1 differs." in capsys.readouterr().out
 
 
 def test_entries_of_tables_are_nothing_that_processes_chose(

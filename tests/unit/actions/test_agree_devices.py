@@ -197,9 +197,10 @@ def check_report(root: Path) -> None:
     """That `compare` says what `agree` says."""
     part, _ = read_part(Layout(root), str(root), ())
     found = report(part)
-    assert (found.compared, found.not_compared) == (4, 1)
-    (one,) = found.disagreements
-    assert {party.who: party.choice.name for party in one.parties} == {
+    (job,) = found.jobs
+    assert (job.compared, job.not_compared) == (4, 1)
+    (one,) = job.differing
+    assert {each.by.name: each.choice.name for each in one.selections} == {
         "rank 0 box": "triton_mm_2",
         "rank 1 box": "triton_mm_3",
         "rank 2 box": "triton_mm_4",

@@ -13,7 +13,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.compare.choices import identified, log_ratios, same_choice, used
 from rocm_tui.compare.comparison import compare
 from rocm_tui.json_output import builtins_of
-from rocm_tui.render.agree import footer, text
+from rocm_tui.render.agree import NOTHING, footer, text
 from rocm_tui.render.compare import winners
 from rocm_tui.render.pages import pages
 from rocm_tui.render.report import ReportJson
@@ -160,23 +160,21 @@ def test_compare_says_what_agree_says() -> None:
     taken = [Selection(choosers[t.rank or 0], Row("", t.id, 1, t), t.choices[0]) for t in logs]
     told = agreement(choosers, taken)
     assert (told.problems, told.compared, told.not_compared) == (3, 1, 2)
-    assert (found.compared, found.not_compared) == (1, 2)
-    assert found.disagreements == () == told.differing
-    sentence = (
-        "Ranks and hosts agree on 1 problem; 2 of 3 problems were not compared. "
-        "`rocm-tui agree` says why."
-    )
-    assert sentence in report_text(found)
-    assert pages(found, ())["ranks"].sentences[0][0] == sentence
-    assert builtins_of(ReportJson.of(found))["not_compared_by_ranks"] == 2
+    (job,) = found.jobs
+    assert (job.problems, job.compared, job.not_compared) == (3, 1, 2)
+    assert job.differing == () == told.differing
     line = "1 of 1 problem agrees; 0 differ. 2 of 3 problems were not compared."
     assert footer(told)[0] == line
+    assert line in report_text(found)
+    assert [sentence for sentence, _ in pages(found, ())["ranks"].sentences] == footer(told)
+    assert builtins_of(ReportJson.of(found))["not_compared_by_ranks"] == 2
     slower = replace(logs[1], choices=log(1, {"mm": 1.0, "bmm": 1.3}).choices)
     differ = report(part(logs[0], slower, *logs[2:]))
-    assert len(differ.disagreements) == 1
-    heading = "Chosen differently by ranks of one job (1 of 1 problem; 2 more were not compared):"
-    assert heading in report_text(differ)
-    assert "2 more were not compared." in pages(differ, ())["ranks"].sentences[0][0]
+    (job,) = differ.jobs
+    assert len(job.differing) == 1 and text(job) in report_text(differ)
+    line = "0 of 1 problem agrees; 1 differs. 2 of 3 problems were not compared."
+    assert line in report_text(differ)
+    assert pages(differ, ())["ranks"].sentences[0][0] == line
 
 
 def test_none_is_compared_where_names_are_numbers() -> None:
@@ -184,15 +182,16 @@ def test_none_is_compared_where_names_are_numbers() -> None:
         replace(log(1, {f"triton_mm_{rank}": 1.0}, source=f"/l/rank{rank}.log"), rank=rank)
         for rank in range(2)
     ]
-    found = report(part(*logs))
-    assert (found.compared, found.not_compared) == (0, 1)
-    assert "Ranks are not compared: none of 1 problem has choices" in report_text(found)
+    (found,) = report(part(*logs)).jobs
+    assert (found.compared, found.not_compared, found.untold) == (0, 1, 1)
+    assert not found.agree and NOTHING in footer(found)
 
 
 def test_processes_of_no_job_are_not_counted() -> None:
     alone = report(part(on_device(0, TIMES), on_device(0, TIMES, 2)))
-    assert (alone.compared, alone.not_compared) == (0, 0)
-    assert report(part(on_device(0, TIMES), on_device(1, TIMES), sessions=RANKS)).compared == 1
+    assert alone.jobs == ()
+    (job,) = report(part(on_device(0, TIMES), on_device(1, TIMES), sessions=RANKS)).jobs
+    assert job.compared == 1
 
 
 def test_a_choice_whose_number_is_no_time_is_not_replaced_by_the_next() -> None:

@@ -53,7 +53,7 @@ async def test_tools_are_listed_and_read_without_a_question(
         assert shown["document"]["num_choices"] == 4
         log = str(cache.parent / "a.log")
         report = await lab.answer("report", paths=[log])
-        assert report["document"]["schema"] == "rocm-tui/report/1"
+        assert report["document"]["schema"] == "rocm-tui/report/2"
         none = await lab.answer("list", paths=[str(cache.parent / "none")])
         assert none["exit_code"] == 1 and none["document"]["tunings"] == [] and none["notes"]
         assert lab.asked == []

@@ -14,15 +14,21 @@ from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Pin, Tuning
 from backend.pins.state import PinStatus
+from rocm_tui.compare.types import TuningSet
 from rocm_tui.json_output import builtins_of
 from rocm_tui.render.pages import pages
-from rocm_tui.render.report import ReportJson, text
+from rocm_tui.render.report import TO_AGREE, ReportJson, rank_lines, text
+from rocm_tui.report.agreement import DifferingProblem
 from rocm_tui.report.job import report
 from tests.support.compare_lab import as_tuned, log, measurement, part, tuning
 from tests.support.report_lab import compare
 
 RANKS = [Session(f"s{rank}", host="box", pid=100 + rank, rank=rank) for rank in range(3)]
 AB, BA = {"bmm": 1.0, "triton_a": 1.2}, {"bmm": 1.25, "triton_a": 1.1}
+
+
+def differing(job: TuningSet) -> list[DifferingProblem]:
+    return [each for jobs in report(job).jobs for each in jobs.differing]
 
 
 def on_rank(rank: int, times: Mapping[str, float | None], n: int = 1, **more: Any) -> Tuning:
@@ -35,23 +41,31 @@ def on_rank(rank: int, times: Mapping[str, float | None], n: int = 1, **more: An
 
 def test_ranks_that_chose_differently_are_told_with_both_choices_and_times() -> None:
     job = part(on_rank(0, AB), on_rank(1, BA), on_rank(2, AB), on_rank(0, AB, 2), sessions=RANKS)
-    (found,) = report(job).disagreements
-    assert found.matters
-    told = {party.who: (party.choice.name, party.ms, party.rivals_ms) for party in found.parties}
+    (found,) = differing(job)
+    assert found.standing == "apart" and found.ratio == pytest.approx(1.2)
+    told = {each.by.name: (each.choice.name, each.ms) for each in found.selections}
     assert told == {
-        "rank 0 box": ("bmm", 1.0, (("triton_a", 1.2),)),
-        "rank 1 box": ("triton_a", 1.1, (("bmm", 1.25),)),
-        "rank 2 box": ("bmm", 1.0, (("triton_a", 1.2),)),
+        "rank 0 box": ("bmm", 1.0),
+        "rank 1 box": ("triton_a", 1.1),
+        "rank 2 box": ("bmm", 1.0),
     }
+    page = pages(report(job))["ranks"]
+    shown = [tuple(line[key][0] for key in ("who", "use", "time", "apart")) for line in page.cells]
+    assert shown == [
+        ("rank 0 box", "bmm", "~1.000 ms", "~+20.0 %"),
+        ("rank 2 box", "bmm", "~1.000 ms", ""),
+        ("rank 1 box", "triton_a", "~1.100 ms", ""),
+    ]
+    assert [row.tuning.rank for row in page.rows] == [0, 2, 1] and page.count == 1
 
 
 def test_a_disagreement_inside_the_tie_band_does_not_matter() -> None:
     near = on_rank(0, {"bmm": 1.0, "triton_a": 1.01}), on_rank(1, {"bmm": 1.01, "triton_a": 1.0})
-    (found,) = report(part(*near, sessions=RANKS)).disagreements
-    assert not found.matters and ": a tie" in text(report(part(*near, sessions=RANKS)))
+    (found,) = differing(part(*near, sessions=RANKS))
+    assert found.standing == "tied" and " tie " in text(report(part(*near, sessions=RANKS)))
     measured = [measurement(1, {"bmm": 1.0, "triton_a": 1.3})]
-    (clear,) = report(part(*near, measured=measured, sessions=RANKS)).disagreements
-    assert clear.matters
+    (clear,) = differing(part(*near, measured=measured, sessions=RANKS))
+    assert clear.standing == "apart" and clear.measurement == measured[0]
 
 
 def test_what_is_unclear_is_neither_a_tie_nor_a_saving() -> None:
@@ -67,18 +81,18 @@ def test_what_is_unclear_is_neither_a_tie_nor_a_saving() -> None:
     assert "Savings vs ATen: unclear for 1 measured problem." in said and "nothing" not in said
     near = {"bmm": 0.0019, "triton_a": 0.0018}, {"bmm": 0.0018, "triton_a": 0.0019}
     ranks = [on_rank(rank, times) for rank, times in enumerate(near)]
-    (differing,) = report(part(*ranks, sessions=RANKS)).disagreements
-    assert not differing.matters and not differing.tied
-    assert ": unclear which is faster" in text(report(part(*ranks, sessions=RANKS)))
+    (doubted,) = differing(part(*ranks, sessions=RANKS))
+    assert doubted.standing == "unclear"
+    assert " unclear " in text(report(part(*ranks, sessions=RANKS)))
 
 
 def test_only_processes_of_one_job_are_compared() -> None:
     logs = log(1, AB, source="/l/host1.log"), log(1, BA, source="/l/host2.log")
-    assert report(part(*logs)).disagreements == ()
+    assert report(part(*logs)).jobs == ()
     other = [replace(session, started=1e6 * session.pid) for session in RANKS]
-    assert report(part(on_rank(0, AB), on_rank(1, BA), sessions=other)).disagreements == ()
+    assert report(part(on_rank(0, AB), on_rank(1, BA), sessions=other)).jobs == ()
     alone = [replace(session, rank=None) for session in RANKS]
-    assert report(part(on_rank(0, AB), on_rank(1, BA), sessions=alone)).disagreements == ()
+    assert report(part(on_rank(0, AB), on_rank(1, BA), sessions=alone)).jobs == ()
 
 
 def test_nobody_is_said_to_agree_where_nothing_was_compared() -> None:
@@ -87,15 +101,36 @@ def test_nobody_is_said_to_agree_where_nothing_was_compared() -> None:
         report(part(on_rank(0, AB), on_rank(1, AB), sessions=RANKS)),
     )
     for told, agree in ((alone, False), (together, True)):
-        assert not told.disagreements and bool(told.compared) is agree
-        sentence = pages(told)["ranks"].sentences[0][0]
-        assert sentence in text(told) and ("agree:" in sentence) is agree
-        assert builtins_of(ReportJson.of(told))["compared_by_ranks"] == told.compared
+        assert [job.agree for job in told.jobs] == [True] * agree
+        sentences = [sentence for sentence, _ in pages(told)["ranks"].sentences]
+        assert all(sentence in text(told) for sentence in sentences)
+        assert ("1 of 1 problem agrees; 0 differ." in sentences) is agree
+        assert builtins_of(ReportJson.of(told))["compared_by_ranks"] == agree
+
+
+def test_ranks_on_systems_that_differ_are_not_compared() -> None:
+    apart = [replace(each, arch=f"gfx94{each.rank}") for each in RANKS]
+    (job,) = report(part(on_rank(0, AB), on_rank(1, BA), sessions=apart)).jobs
+    assert (job.compared, job.not_compared, job.apart) == (0, 1, 1) and not job.differing
+    assert "`agree --across` compares them all." in text(
+        report(part(on_rank(0, AB), on_rank(1, BA), sessions=apart))
+    )
+
+
+def test_of_many_jobs_the_ones_that_differ_come_first() -> None:
+    logs = [
+        replace(log(at, times, source=f"/l{at}/rank{rank}.log"), rank=rank)
+        for at in range(1, 10)
+        for rank, times in enumerate((AB, BA if at == 9 else AB))
+    ]
+    lines = rank_lines(report(part(*logs)).jobs)
+    assert lines[0] == "0 of 1 problem agrees; 1 differs."
+    assert lines[-2:] == ["And 3 more jobs.", TO_AGREE]
 
 
 def test_a_process_that_tuned_twice_counts_by_what_it_uses_in_the_end() -> None:
     job = part(on_rank(0, BA), on_rank(0, AB, when=2.0), on_rank(1, AB), sessions=RANKS)
-    assert report(job).disagreements == ()
+    assert differing(job) == [] and len(report(job).jobs) == 1
 
 
 def test_what_a_rank_took_from_the_cache_need_not_be_what_the_other_timed() -> None:
@@ -106,13 +141,13 @@ def test_what_a_rank_took_from_the_cache_need_not_be_what_the_other_timed() -> N
     first, other = (choice.hash for choice in timed.choices)
     job = part(replace(timed, selected=first), replace(reused, selected=other), sessions=RANKS)
     assert len(job.rows) == 1
-    (found,) = report(job).disagreements
-    assert {party.who: party.choice.hash for party in found.parties} == {
+    (found,) = differing(job)
+    assert {each.by.name: each.choice.hash for each in found.selections} == {
         "rank 0 box": first,
         "rank 1 box": other,
     }
     same = part(replace(timed, selected=first), replace(reused, selected=first), sessions=RANKS)
-    assert report(same).disagreements == ()
+    assert differing(same) == []
 
 
 # What tuning bought

@@ -16,7 +16,7 @@ import rocm_tui.tui.widgets
 from rocm_tui.render import glossary
 from rocm_tui.render.table import Column
 from rocm_tui.tui.base import SCREENS, BaseScreen, load_screen
-from rocm_tui.tui.keys import FORMER_ACTIONS, FORMER_VIEWS, PLACES
+from rocm_tui.tui.keys import PLACES
 from rocm_tui.tui.screens.help import KEYBOARDS, HelpScreen, HelpText, key_groups, screen_groups
 from tests.support.screen_lab import running, screen_text, until
 
@@ -73,11 +73,6 @@ def test_no_two_keys_of_a_screen_differ_by_case_alone() -> None:
         assert pairs <= VIM, place
 
 
-def test_each_former_key_belongs_to_a_key_of_today() -> None:
-    ids = {b.id for _, bindings in KEYBOARDS for b in bindings if isinstance(b, Binding)}
-    assert set(FORMER_VIEWS) | set(FORMER_ACTIONS) <= ids
-
-
 @pytest.mark.parametrize("width", [80, 140])
 async def test_the_first_level_is_in_the_title_line_of_each_of_its_screens(
     tmp_path: Path, width: int
@@ -96,20 +91,6 @@ async def test_the_first_level_is_in_the_title_line_of_each_of_its_screens(
         await until(pilot, lambda: app._notifications)
         (notice,) = app._notifications
         assert "Nothing to compare: Watch lists no tuning yet." in notice.message
-
-
-async def test_former_capital_letters_open_their_view_or_say_which_key_acts(
-    tmp_path: Path,
-) -> None:
-    async with running(tmp_path) as (app, pilot):
-        places = ("Pins", "Report", "Jobs", "Sessions", "Sources", "Trials")
-        for letter, name in zip("PCJLST", places, strict=True):
-            await pilot.press(letter)
-            await until(pilot, lambda name=name: name == app.screen.PLACE)
-        await pilot.press("1", "U")
-        await until(pilot, lambda: app._notifications)
-        (notice,) = app._notifications
-        assert notice.message.startswith("U is z now: undo your last pin or unpin")
 
 
 async def test_help_begins_with_the_keys_of_the_place_and_is_filtered_by_typing(

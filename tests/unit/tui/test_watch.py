@@ -339,7 +339,7 @@ async def test_sources_and_problems(tmp_path: Path) -> None:
     async with running(tmp_path, tmp_path, log) as (app, pilot):
         await panes_of(app, pilot, 1)
         await until(pilot, lambda: "1 problem (7)" in screen_text(app.screen))
-        await pilot.press("S")
+        await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SourcesScreen))
         await until(pilot, lambda: "waiting" in screen_text(app.screen))
         assert "autotune cache" in screen_text(app.screen)
@@ -348,7 +348,7 @@ async def test_sources_and_problems(tmp_path: Path) -> None:
         await until(pilot, lambda: "stderr log" in screen_text(app.screen))
         await pilot.press("y")
         assert app.clipboard == app.feed.watcher.sources()[0].path
-        await pilot.press("tab", "S")
+        await pilot.press("tab", "7")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
 
 
