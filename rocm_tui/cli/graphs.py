@@ -298,8 +298,8 @@ def trial_command(**given: Any) -> int:
     result = _combined(trials)
     if not args.json:
         _print_trial(row, result)
-    rivals = result.arms[1:]
-    return ExitCode.of(all(arm.verdict != "unclear" and not arm.failed for arm in rivals))
+    clear = (arm.verdict != "unclear" and not arm.failed for arm in result.rivals)
+    return ExitCode.of(all(clear))
 
 
 def _combined(trials: Sequence[Trial]) -> Trial:

@@ -272,6 +272,7 @@ class ArmLine:
     at: int
     arm: TrialArm
     label: str
+    trial: Trial
 
 
 def arm_label(arm: Arm) -> str:
@@ -281,18 +282,20 @@ def arm_label(arm: Arm) -> str:
 
 
 def arm_lines(trial: Trial) -> list[ArmLine]:
-    return [ArmLine(at, arm, arm_label(arm.swaps)) for at, arm in enumerate(trial.arms)]
+    return [ArmLine(at, arm, arm_label(arm.swaps), trial) for at, arm in enumerate(trial.arms)]
 
 
-def arm_verdict(arm: TrialArm) -> str:
-    """Return `failed`, `same code` or the verdict."""
+def arm_verdict(trial: Trial, arm: TrialArm) -> str:
+    """Return `failed`, `same code`, `as retuned` or the verdict."""
+    if arm.verdict == "faster" and not arm.failed and not trial.is_faster(arm):
+        return "as retuned"
     return "failed" if arm.failed else "same code" if arm.same else arm.verdict
 
 
 def _verdict(line: ArmLine) -> str:
     if line.arm.failed:
         return f"failed: {plain(line.arm.failed, 200)}"
-    return arm_verdict(line.arm) if line.at else "baseline"
+    return arm_verdict(line.trial, line.arm) if line.at else "baseline"
 
 
 def _versus(line: ArmLine) -> str:
@@ -333,7 +336,8 @@ ARMS: tuple[Field[ArmLine], ...] = (
     ),
     Field(
         "verdict", "THE GRAPH IS", text=_verdict,
-        about="faster, tied, slower or unclear against the graph without it, or the same code",
+        about="faster, tied, slower or unclear against the graph without it, the same code, or as "
+        "retuned: faster, but not clearly more than with all choices benchmarked again",
     ),
     Field(
         "pass", "A PASS", right=True, text=lambda line: fmt.duration(line.arm.ms),
@@ -365,7 +369,7 @@ def graph_title(graph: Graph) -> str:
     return plain(f"graph {graph.id} ({', '.join(parts)})")
 
 
-def verdict_sentence(arm: TrialArm) -> str:
+def verdict_sentence(trial: Trial, arm: TrialArm) -> str:
     """`the graph is 4.4 % faster (3.9 to 4.9 %) with triton_mm_4`."""
     name = arm_label(arm.swaps)
     if arm.failed:
@@ -374,7 +378,9 @@ def verdict_sentence(arm: TrialArm) -> str:
         return f"the graph was not timed with {name}"
     if arm.verdict in ("faster", "slower"):
         by = f"{fmt.change(arm.ratio, arm.verdict)} ({fmt.between(arm.ratio_low, arm.ratio_high)})"
-        return f"the graph is {by} with {name}"
+        as_retuned = arm.verdict == "faster" and not trial.is_faster(arm)
+        but = f", but not clearly more than {TUNED_AGAIN}" if as_retuned else ""
+        return f"the graph is {by} with {name}{but}"
     if arm.verdict == "tied":
         return f"the graph is as fast with {name}, within {MARGIN * 100:g} %"
     if not isfinite(arm.ratio_high):
@@ -408,7 +414,7 @@ def sentences(trial: Trial, tuning: Tuning | None = None) -> list[str]:
     baseline, *arms = trial.arms
     texts: list[str] = []
     for arm in arms:
-        said = verdict_sentence(arm)
+        said = verdict_sentence(trial, arm)
         alone = "" if tuning is None else kernel_alone(tuning, arm)
         texts.append(f"{said[0].upper()}{said[1:]}{alone}.")
         changed = changes(arm, baseline)
@@ -514,10 +520,10 @@ def short(trial: Trial) -> str:
     if not arms:
         return "no choice could be run in the graph"
     best = best_arm(trial) or arms[0]
-    if best.verdict in ("faster", "slower") and best.ratio is not None:
+    verdict = arm_verdict(trial, best)
+    text = f"graph {verdict}"
+    if verdict in ("faster", "slower") and best.ratio is not None:
         text = f"graph {fmt.change(best.ratio, best.verdict)}"
-    else:
-        text = f"graph {best.verdict}"
     rest = len(trial.rivals) - 1
     text += f" with {arm_label(best.swaps)}{_DIFFERS if differs(best) else ''}"
     return plain(text + (f"; {rest} more tried" if rest else ""))
@@ -531,15 +537,16 @@ _STYLES = {"faster": "good", "slower": "bad"}
 
 def trial_line(trial: Trial | None) -> Line | None:
     """`In graph b3f21aa: the graph is 4.4 % faster (3.9 to 4.9 %) with cpp_A`; None without one."""
-    if trial is None or len(trial.arms) < 2:
+    if trial is None or not trial.rivals:
         return None
-    best = best_arm(trial) or trial.arms[1]
-    style = "" if best.failed or not agrees(best) else _STYLES.get(best.verdict, "")
-    more = len(trial.arms) - 2
+    best = best_arm(trial) or trial.rivals[0]
+    good = agrees(best) and not best.failed
+    style = _STYLES.get(arm_verdict(trial, best), "") if good else ""
+    more = len(trial.rivals) - 1
     rest = f" · {more} more tried" if more else ""
     where = f" In graph {plain(trial.graph)}: "
     but = _DIFFERS if differs(best) and not best.failed else ""
-    return ((where, "dim"), (f"{verdict_sentence(best)}{but}", style), (rest, "dim"))
+    return ((where, "dim"), (f"{verdict_sentence(trial, best)}{but}", style), (rest, "dim"))
 
 
 # Trials of whole programs.

@@ -543,15 +543,15 @@ def _compilers(wanted: int) -> int:
 
 def _compile_side_by_side(
     kept: _Kept, arms: Sequence[Arm], job: TrialJob, progress: ReportProgress
-) -> None:
+) -> bool:
     """Let other processes compile the arms that are in no cache yet; the baseline is. What they
-    leave out, or fail with, is compiled here afterwards."""
+    leave out, or fail with, is compiled here afterwards. Return whether others compiled any."""
     cache = kept.cache
     if cache is None or job.fresh or _device(kept.program).type == "cpu":
-        return  # a CPU would be benchmarked while it compiles
+        return False  # a CPU would be benchmarked while it compiles
     left = [arm for arm in arms[1:] if arm not in kept.arms and not cache.load(arm, "graph")]
     if _compilers(len(left)) < 2:
-        return
+        return False
     for group in filter(None, _by_times(cache, arms[0], left)):
         count = _compilers(len(group))
         own = replace(job, root=str(root_of(job)), compilers=count, untimed=True, gpus=())
@@ -561,6 +561,7 @@ def _compile_side_by_side(
         with contextlib.suppress(OSError):  # no process could be started
             tell = partial(progress, what, total=len(group))
             run_children(jobs, COMPILING_SECONDS, tell, gpus=job.gpus)
+    return True
 
 
 def _by_times(cache: ArmCache, first: Arm, arms: Sequence[Arm]) -> tuple[list[Arm], list[Arm]]:
@@ -605,7 +606,8 @@ def _tried(
     kept = _with_new_times(kept, arms[0])
     control = (*arms[0], RETUNED)
     wanted = [*arms, *([control] if any(_may_retune(arm, arms[0]) for arm in arms) else [])]
-    _compile_side_by_side(kept, wanted, job, progress)
+    if _compile_side_by_side(kept, wanted, job, progress):
+        kept.arms.pop(arms[0], None)  # it is loaded like the others, not compiled here
     elsewhere = _tried_on_gpus(job, arms, progress) if job.gpus[1:] and arms[2:] else ()
     tried = {arm.swaps for trial in elsewhere for arm in trial.arms[1:]}
     left = [arm for arm in arms[1:] if as_asked(arm) not in tried]
@@ -722,8 +724,9 @@ def _tried_here(
 
 def _is_same(arm: Arm, graph: CompiledGraph, first: CompiledGraph) -> bool:
     """Return whether an arm's code is the baseline's. The text does not say with which flags it is
-    compiled, which options of a backend (`cpp.simdlen`) may change."""
-    if any("." in option.name for option in options_of(arm)):
+    compiled, which options of a backend (`cpp.simdlen`) may change. The control is always timed: it
+    also shows how equal code differs."""
+    if RETUNED in arm or any("." in option.name for option in options_of(arm)):
         return False
     return bool(first.code) and graph.code == first.code
 

@@ -123,18 +123,21 @@ class _Tried:
         return " ".join(swap.key.id for swap in swaps_of(self.more or self.less))
 
 
-def _style(arm: TrialArm) -> str:
+def _style(tried: _Tried) -> str:
     """Return the style of the verdict; an arm is good only where its output agrees."""
+    arm = tried.arm
     if arm.failed or differs(arm):
         return "bad"
-    return _STYLES.get(arm.verdict, "") if agrees(arm) or arm.verdict != "faster" else ""
+    verdict = arm_verdict(tried.trial, arm)
+    return _STYLES.get(verdict, "") if agrees(arm) or verdict != "faster" else ""
 
 
 TRIALS: tuple[Field[_Tried], ...] = (
     Field(
-        "verdict", "THE GRAPH IS", 12, 12, text=lambda tried: arm_verdict(tried.arm),
-        style=lambda tried: _style(tried.arm),
-        about="faster, tied, slower, or unclear with this choice, or the same code",
+        "verdict", "THE GRAPH IS", 12, 12, text=lambda tried: arm_verdict(tried.trial, tried.arm),
+        style=_style,
+        about="faster, tied, slower, or unclear with this choice, the same code, or as retuned: "
+        "faster, but not clearly more than with all choices benchmarked again",
     ),
     Field(
         "interval", "BY", 18, 20, right=True, text=lambda tried: interval(tried.arm),

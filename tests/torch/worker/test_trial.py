@@ -261,6 +261,7 @@ def test_a_trial_of_options(captured: Captured, worker: Worker) -> None:
     assert result.ok and result.trial is not None, result.reason
     _, scalar, fused, unknown, program, wrong, own, control = result.trial.arms
     assert control.swaps == (RETUNED,) and result.trial.control == control
+    assert control.ms and not control.same, "equal code is timed here"
     assert [arm.retuned for arm in (scalar, fused, own, control)] == [True, False, False, False]
     for arm in (scalar, fused, own):
         assert arm.ms and arm.error is not None and arm.error <= (arm.allowed or 0.0), arm

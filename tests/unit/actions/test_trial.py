@@ -13,6 +13,7 @@ import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.graph import (
+    RETUNED,
     TEMPLATES,
     Arm,
     CompileOption,
@@ -49,6 +50,7 @@ from rocm_tui.render.graphs import (
     pin_command,
     sentences,
     short,
+    trial_line,
 )
 from rocm_tui.render.table import text_table
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
@@ -67,6 +69,8 @@ TUNING = Tuning(
         Choice("cpp_C", None, 1.3),
     ),
 )
+
+COMBO = CompileOption("combo_kernels", "True")
 
 
 def row(tuning: Tuning = TUNING) -> Row:
@@ -386,6 +390,21 @@ def test_the_short_line_of_a_job() -> None:
     )
     assert short(trial(arm(A, 1.0, "unclear"))) == "graph unclear with cpp_A"
     assert short(trial(TrialArm(A, failed="x"))) == "no choice could be run in the graph"
+
+
+def test_an_option_that_is_no_faster_than_a_new_tuning_is_no_gain() -> None:
+    control, option = arm((RETUNED,), 0.75), arm((COMBO,), 0.74, retuned=True)
+    tried = trial(option, control)
+    assert best_arm(tried) is None
+    assert short(tried) == "graph as retuned with combo_kernels=True"
+    table = text_table(ARMS, arm_lines(tried))
+    assert "as retuned" in table and "tuned again" in table
+    (said,) = (line for line in sentences(tried) if "combo_kernels" in line)
+    assert said.endswith("with combo_kernels=True, but not clearly more than tuned again.")
+    line = trial_line(tried)
+    assert line is not None and "good" not in {style for _, style in line}
+    better = replace(option, ratio=0.6, ratio_low=0.59, ratio_high=0.61)
+    assert best_arm(trial(better, control)) == better
 
 
 def test_json_is_strict() -> None:

@@ -166,7 +166,7 @@ def test_compare_says_what_agree_says() -> None:
     line = "1 of 1 problem agrees; 0 differ. 2 of 3 problems were not compared."
     assert footer(told)[0] == line
     assert line in report_text(found)
-    assert [sentence for sentence, _ in pages(found, ())["ranks"].sentences] == footer(told)
+    assert [sentence for sentence, _ in pages(found)["ranks"].sentences] == footer(told)
     assert builtins_of(ReportJson.of(found))["not_compared_by_ranks"] == 2
     slower = replace(logs[1], choices=log(1, {"mm": 1.0, "bmm": 1.3}).choices)
     differ = report(part(logs[0], slower, *logs[2:]))
@@ -174,7 +174,7 @@ def test_compare_says_what_agree_says() -> None:
     assert len(job.differing) == 1 and text(job) in report_text(differ)
     line = "0 of 1 problem agrees; 1 differs. 2 of 3 problems were not compared."
     assert line in report_text(differ)
-    assert pages(differ, ())["ranks"].sentences[0][0] == line
+    assert pages(differ)["ranks"].sentences[0][0] == line
 
 
 def test_none_is_compared_where_names_are_numbers() -> None:

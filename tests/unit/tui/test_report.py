@@ -33,7 +33,7 @@ async def test_every_page_by_its_number_and_by_turning(
         await until(pilot, lambda: "Tuning saves" in screen_text(app.screen))
         for key, says in (
             ("alt+2", "2 problems were tuned again"),
-            ("alt+3", "Ranks or hosts use different choices for 1 problem"),
+            ("alt+3", "1 of 2 problems agrees; 1 differs."),
             ("alt+4", "ck4inductor is not installed"),
             ("tab", "Tuning saves"),
             ("shift+tab", "ck4inductor is not installed"),
