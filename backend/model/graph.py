@@ -132,6 +132,11 @@ part of the kernels' source make Inductor do. A graph may be faster by that alon
 tuning was disturbed or close."""
 
 
+CONTROL_MARGIN = 0.005
+"""By how much an arm must be faster than the control: equal programs differ by up to that within
+one process (`backend.measure.trial`)."""
+
+
 def offers_templates(arm: Arm) -> bool:
     return TEMPLATES in arm
 
@@ -209,9 +214,14 @@ class Trial:
 
     @property
     def control(self) -> TrialArm | None:
-        """The first arm with its choices benchmarked again, if that was timed."""
+        """The first arm with its choices benchmarked again, if it was timed and its outputs agree
+        with the first arm's."""
         wanted = (*self.arms[0].swaps, RETUNED) if self.arms else ()
-        return next((arm for arm in self.arms[1:] if arm.swaps == wanted and arm.ratio), None)
+        for arm in self.arms[1:]:
+            right = arm.error is not None and arm.error <= (arm.allowed or 0.0)
+            if arm.swaps == wanted and arm.ratio and right:
+                return arm
+        return None
 
     @property
     def rivals(self) -> tuple[TrialArm, ...]:
@@ -220,9 +230,16 @@ class Trial:
         return tuple(arm for arm in self.arms[1:] if arm.swaps != control)
 
     def is_faster(self, arm: TrialArm) -> bool:
-        """Whether the arm is faster than the first one by what it changes: one for which choices
-        were benchmarked again is clearly faster than the control, too."""
+        """Whether the arm is faster than the first one because of what it changes. If choices were
+        benchmarked again for it, it must be clearly faster than the control, too."""
         if arm.verdict != "faster" or arm.failed:
             return False
         control = self.control if arm.retuned else None
-        return control is None or (arm.ratio_high or inf) < (control.ratio_low or 0.0)
+        slowest = (arm.ratio_high or inf) * (1 + CONTROL_MARGIN)
+        return control is None or slowest < (control.ratio_low or 0.0)
+
+    def verdict(self, arm: TrialArm) -> str:
+        """The verdict on an arm; `as retuned` if it is faster, but not clearly more so than the
+        control."""
+        gained = arm.verdict != "faster" or arm.failed or self.is_faster(arm)
+        return arm.verdict if gained else "as retuned"

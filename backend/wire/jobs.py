@@ -368,7 +368,8 @@ class TrialJob(WorkerJob[TrialResult]):
     `arms` for another process. `processes`: the number of trials, each in its own process; they
     compile side by side, and time one after another. `gpus`: GPUs of one kind, as the environment
     names them, among which these processes are divided, or the arms of a single trial: an arm and
-    its baseline are timed on one of them.
+    its baseline are timed on one of them. `control`: if choices were benchmarked again for an arm,
+    also time the baseline with its choices benchmarked again.
     """
 
     name: ClassVar[str] = "trial"
@@ -386,6 +387,7 @@ class TrialJob(WorkerJob[TrialResult]):
     untimed: bool = False
     processes: Count = 0
     gpus: tuple[str, ...] = ()
+    control: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from backend.disk.layout import Layout
 from backend.errors import Busy, CacheUnreadable
 from backend.model.choice import Choice
 from backend.model.graph import (
+    RETUNED,
     TEMPLATES,
     CompileOption,
     Trial,
@@ -61,6 +62,7 @@ from rocm_tui.jobs.run import RunJob
 from rocm_tui.search.candidates import is_known, to_measure, with_candidates, with_single_times
 from rocm_tui.search.steps import (
     Gain,
+    best_arm,
     last_said,
     next_step,
     resumed,
@@ -212,6 +214,8 @@ class GraphSearch:
             why = "the last search had another --within"
         elif given and _options_of(old) != _options_of(fresh):
             why = "the last search tried other options"
+        elif result_of(old) is None and any(map(_lacks_control, old.tries)):
+            why = "the last search did not compare options with a new tuning"
         else:
             return resumed(old)
         self._begin_anew(old, why)
@@ -260,6 +264,7 @@ class GraphSearch:
                 error=step.error,
                 fresh=step.fresh,
                 gpus=self._gpus if self._on_gpu else (),
+                control=step.kind != "confirm",
             )
             trials = list(trying.several(processes))
         except (JobError, NotTried) as error:
@@ -280,6 +285,16 @@ class GraphSearch:
     def _on_gpu(self) -> bool:
         """On a CPU, processes that compile would disturb the one that times."""
         return self._graph.graph.device not in (None, "cpu")
+
+
+def _lacks_control(attempt: Try) -> bool:
+    """Whether a trial of an earlier version kept an option that may be no faster than `tuned
+    again`."""
+    arm, trial = best_arm(attempt), attempt.trial
+    if attempt.kind != "screen" or arm is None or trial is None:
+        return False
+    again = any("benchmarked choices again" in text for text in trial.trouble)
+    return again and not any(RETUNED in each.swaps for each in trial.arms)
 
 
 def _options_of(search: Search) -> set[CompileOption]:

@@ -28,7 +28,7 @@ from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, StoreError
 from backend.measure.trial import ERROR, across_processes
 from backend.model.choice import Choice
-from backend.model.graph import Arm, CompileOption, Swap, Trial, TrialArm
+from backend.model.graph import RETUNED, Arm, CompileOption, Swap, Trial, TrialArm
 from backend.processes.tree import machine
 from backend.wire.captured import HeadInvalid, head_of
 from backend.wire.jobs import TrialJob, TrialResult
@@ -259,7 +259,8 @@ class GraphTrial:
     which `run` gives the private cache dir of trials.
 
     Arms that once ended their worker have failed, and the others are tried. `fresh`: in a new
-    process, which compiles anew. `gpus`: GPUs among which arms or processes are divided.
+    process, which compiles anew. `gpus`: GPUs among which arms or processes are divided. `control`:
+    with the baseline tuned again, see `TrialJob`.
     """
 
     def __init__(
@@ -276,6 +277,7 @@ class GraphTrial:
         stock: bool = False,
         fresh: bool = False,
         gpus: tuple[str, ...] = (),
+        control: bool = True,
     ) -> None:
         self._run = run
         self._layout = layout
@@ -290,6 +292,7 @@ class GraphTrial:
             stock=stock,
             fresh=fresh,
             gpus=gpus,
+            control=control,
         )
         self.budget = self._job.budget
         self._broken: dict[Arm, str] = {}
@@ -317,12 +320,21 @@ class GraphTrial:
 
         def ask(budget: float) -> TrialResult:
             arms = tuple(arm for arm in self._arms if arm not in self._broken)
-            return self._run(replace(job, budget=budget, arms=arms))
+            control = job.control and self._retuned not in self._broken
+            return self._run(replace(job, budget=budget, arms=arms, control=control))
 
         return without_broken(ask, self._blame, job.budget)
 
+    @property
+    def _retuned(self) -> Arm:
+        """The control: the baseline with its choices benchmarked again."""
+        return (*self._arms[0], RETUNED)
+
     def _blame(self, error: JobError) -> None:
         """Raises `error` if no single arm is to blame for it, or no other arm is left to try."""
+        if error.blamed == RETUNED.identity and self._retuned not in self._broken:
+            self._broken[self._retuned] = str(error)
+            return
         arms = [
             arm
             for arm in self._arms[1:]
@@ -331,7 +343,7 @@ class GraphTrial:
         if error.blamed is None or not arms:
             raise error
         self._broken.update({arm: str(error) for arm in arms})
-        if len(self._broken) == len(self._arms) - 1:
+        if self._broken.keys() >= {*self._arms[1:]}:
             reason = f"none of the choices can be run in the graph; {plain(str(error))}"
             raise NotTried(reason) from error
 
@@ -347,8 +359,9 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
         raise ValueError("no trials to combine")
     last = trials[-1]
     failed = {arm.swaps: arm for trial in trials for arm in trial.arms if arm.failed}
-    alive = [arm for arm in last.arms if arm.swaps not in failed]
     every = [{arm.swaps: arm for arm in trial.arms} for trial in trials]
+    timed = [arm for arm in last.arms if all(arm.swaps in its for its in every)]
+    alive = [arm for arm in timed if arm.swaps not in failed]
     # A process in which others took the CPU all the time has no times, and is left out of them.
     knowing = [its for its in every if all(isfinite(_half(its[a.swaps])) for a in alive)]
     by_process = knowing or every
@@ -369,6 +382,7 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
             passes=sum(its[arm.swaps].passes for its in by_process),
             error=_worst([its[arm.swaps].error for its in every]),
             same=all(its[arm.swaps].same for its in every),
+            retuned=any(its[arm.swaps].retuned for its in every),
         )
         for arm, ratio, time in zip(
             alive,

@@ -420,9 +420,11 @@ def _print_options(arm: Arm) -> None:
     metavar="PCT",
     help="Try choices at most PCT per cent slower, and the fastest of each kind (default: 10).",
 )
-@common.flag("--options", "Also try options of Inductor, before choices.")
+@common.flag("--options", "Also try options of Inductor, after choices.")
 @common.flag("--templates", "Also try our kernels, as one change of the whole graph.")
-@common.number("--gpus", 1, "Divide the arms among N visible GPUs of one kind (default: 1).")
+@common.number(
+    "--gpus", 1, "Divide trials and confirming among N visible GPUs of one kind (default: 1)."
+)
 @common.flag("--restart", "Discard an earlier search.")
 @common.flag("--yes", "Run the text of the graph and pin the result without asking.")
 @common.job_options

@@ -287,9 +287,7 @@ def arm_lines(trial: Trial) -> list[ArmLine]:
 
 def arm_verdict(trial: Trial, arm: TrialArm) -> str:
     """Return `failed`, `same code`, `as retuned` or the verdict."""
-    if arm.verdict == "faster" and not arm.failed and not trial.is_faster(arm):
-        return "as retuned"
-    return "failed" if arm.failed else "same code" if arm.same else arm.verdict
+    return "failed" if arm.failed else "same code" if arm.same else trial.verdict(arm)
 
 
 def _verdict(line: ArmLine) -> str:
@@ -371,21 +369,21 @@ def graph_title(graph: Graph) -> str:
 
 def verdict_sentence(trial: Trial, arm: TrialArm) -> str:
     """`the graph is 4.4 % faster (3.9 to 4.9 %) with triton_mm_4`."""
-    name = arm_label(arm.swaps)
+    name = f"{'' if RETUNED in arm.swaps else 'with '}{arm_label(arm.swaps)}"
     if arm.failed:
-        return f"the graph cannot be run with {name}: {plain(arm.failed, 200)}"
+        return f"the graph cannot be run {name}: {plain(arm.failed, 200)}"
     if arm.ratio is None or arm.ratio_low is None or arm.ratio_high is None:
-        return f"the graph was not timed with {name}"
+        return f"the graph was not timed {name}"
     if arm.verdict in ("faster", "slower"):
         by = f"{fmt.change(arm.ratio, arm.verdict)} ({fmt.between(arm.ratio_low, arm.ratio_high)})"
-        as_retuned = arm.verdict == "faster" and not trial.is_faster(arm)
-        but = f", but not clearly more than {TUNED_AGAIN}" if as_retuned else ""
-        return f"the graph is {by} with {name}{but}"
+        as_retuned = trial.verdict(arm) == "as retuned"
+        but = ", but not clearly more than when it is only tuned again" if as_retuned else ""
+        return f"the graph is {by} {name}{but}"
     if arm.verdict == "tied":
-        return f"the graph is as fast with {name}, within {MARGIN * 100:g} %"
+        return f"the graph is as fast {name}, within {MARGIN * 100:g} %"
     if not isfinite(arm.ratio_high):
-        return f"it is unclear whether the graph is faster with {name}"
-    return f"it is unclear whether the graph is faster with {name} ({interval(arm)})"
+        return f"it is unclear whether the graph is faster {name}"
+    return f"it is unclear whether the graph is faster {name} ({interval(arm)})"
 
 
 def changes(arm: TrialArm, baseline: TrialArm) -> str:
@@ -771,7 +769,7 @@ class TrialArmJson(JsonObject):
     failed: str
 
     @classmethod
-    def of(cls, arm: TrialArm) -> TrialArmJson:
+    def of(cls, trial: Trial, arm: TrialArm) -> TrialArmJson:
         return fill(
             cls,
             arm,
@@ -782,7 +780,7 @@ class TrialArmJson(JsonObject):
                 if isinstance(change, CompileOption) and change != TEMPLATES
             },
             templates=offers_templates(arm.swaps),
-            verdict=None if arm.failed else arm.verdict,
+            verdict=None if arm.failed else trial.verdict(arm),
         )
 
 
@@ -801,4 +799,4 @@ class TrialJson(JsonObject):
 
     @classmethod
     def of(cls, trial: Trial) -> TrialJson:
-        return fill(cls, trial, arms=[TrialArmJson.of(arm) for arm in trial.arms])
+        return fill(cls, trial, arms=[TrialArmJson.of(trial, arm) for arm in trial.arms])

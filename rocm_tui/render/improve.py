@@ -304,8 +304,9 @@ def _retuned(search: Search) -> list[str]:
     if control is None or control.ratio is None or control.verdict != "faster":
         return []
     return [
-        f"with all choices benchmarked again, and nothing else changed, the graph was "
-        f"{fmt.change(control.ratio, 'faster')} in one trial: its tuning was disturbed, or close"
+        f"tuned again, with nothing else changed, the graph was "
+        f"{fmt.change(control.ratio, 'faster')} in one trial; "
+        "the first tuning may have been disturbed"
     ]
 
 
@@ -458,9 +459,9 @@ class SubjectJson(JsonObject):
     def of(cls, search: Search, at: int) -> SubjectJson:
         subject = search.subjects[at]
         shown = [
-            (set(arm) - set(attempt.arms[0]), result)
+            (set(arm) - set(attempt.arms[0]), result, attempt.trial.verdict(result))
             for attempt in search.tries
-            if attempt.kind == "screen" and attempt.subject == at
+            if attempt.kind == "screen" and attempt.subject == at and attempt.trial is not None
             for arm, result in results(attempt)
         ]
         candidates = [
@@ -469,8 +470,8 @@ class SubjectJson(JsonObject):
                 candidate,
                 alone=candidate.alone and fill(AloneJson, candidate.alone),
                 graph=[
-                    fill(InGraphJson, result)
-                    for added, result in shown
+                    fill(InGraphJson, result, verdict=verdict)
+                    for added, result, verdict in shown
                     if subject.change(candidate) in added
                 ],
             )

@@ -179,8 +179,8 @@ def _differed(turn: Sequence[Try]) -> bool:
 
 
 def best_arm(attempt: Try) -> Arm | None:
-    """The arm that makes the graph faster than the first one does, and than the control does, with
-    the same outputs, and most so; None where none does."""
+    """Return the fastest of the arms that make the graph faster, also than a new tuning does, with
+    the same outputs; None if there are none."""
     trial = attempt.trial
     better = [
         (result.ratio, at)

@@ -580,7 +580,8 @@ def _several(job: TrialJob, program: CapturedProgram, progress: ReportProgress) 
     at_once = 1 if program.head.freezing else _compilers(job.processes)
     own = replace(job, root=str(root_of(job)), processes=0, fresh=True, compilers=at_once, gpus=())
     seconds = COMPILING_SECONDS * -(-job.processes // at_once) + job.processes * job.budget
-    where = f" on each of {len(job.gpus)} GPUs" if job.gpus[1:] else ""
+    gpus = min(len(job.gpus), job.processes)
+    where = f" on each of {gpus} GPUs" if gpus > 1 else ""
     what = f"{counted(job.processes, 'process', 'processes')}, which time one after another{where}"
     jobs = [as_asked(own)] * job.processes
     answers = run_children(jobs, seconds, lambda: progress(what), at_once, job.gpus)
@@ -589,7 +590,8 @@ def _several(job: TrialJob, program: CapturedProgram, progress: ReportProgress) 
     if not trials:
         reasons = [each if isinstance(each, str) else each.reason for each in answers]
         raise NothingTried(next(filter(None, reasons), "none of the processes gave a trial"))
-    return TrialResult(True, trial=trials[0], others=tuple(trials[1:]))
+    alike = [trial for trial in trials[1:] if trial.device == trials[0].device]
+    return TrialResult(True, trial=trials[0], others=tuple(alike))
 
 
 # The trial
@@ -604,8 +606,8 @@ def _tried(
     if failed:
         raise NothingTried(f"the baseline: {failed['0']}")
     kept = _with_new_times(kept, arms[0])
-    control = (*arms[0], RETUNED)
-    wanted = [*arms, *([control] if any(_may_retune(arm, arms[0]) for arm in arms) else [])]
+    with_control = job.control and any(_may_retune(arm, arms[0]) for arm in arms)
+    wanted = [*arms, *([(*arms[0], RETUNED)] if with_control else [])]
     if _compile_side_by_side(kept, wanted, job, progress):
         kept.arms.pop(arms[0], None)  # it is loaded like the others, not compiled here
     elsewhere = _tried_on_gpus(job, arms, progress) if job.gpus[1:] and arms[2:] else ()
@@ -621,8 +623,8 @@ def _tried(
 def _tried_on_gpus(
     job: TrialJob, arms: Sequence[Arm], progress: ReportProgress
 ) -> tuple[Trial, ...]:
-    """Time the arms in one process a GPU, each beside the baseline, and return the trials. What a
-    process that died, or a GPU of another kind, leaves out is missing."""
+    """Time the arms in one process a GPU, each beside the baseline, and return the trials. The arms
+    of a process that died, and of a GPU of another kind than this one's, are missing."""
     rivals = arms[1:]
     count = min(len(job.gpus), len(rivals))
     own = replace(job, root=str(root_of(job)), compilers=count, gpus=())
@@ -638,13 +640,18 @@ def _tried_on_gpus(
     except OSError:  # no process could be started
         return ()
     trials = [a.trial for a in answers if not isinstance(a, str) and a.trial is not None]
-    return tuple(trial for trial in trials if trial.device == trials[0].device)
+    here = recording.session_without_tunings().session.device
+    return tuple(trial for trial in trials if trial.device == here)
 
 
 def merged(trials: Sequence[Trial], arms: Sequence[Arm]) -> Trial:
     """Return one trial of `arms` and their control from trials with the same baseline on several
-    GPUs of a kind. The times of the baseline and of the control are those of the first."""
-    of_arm = {arm.swaps: arm for trial in reversed(trials) for arm in trial.arms[1:]}
+    GPUs of a kind. The baseline's times are those of the first, the control is the fastest one."""
+    of_arm = {arm.swaps: arm for trial in trials for arm in trial.arms[1:]}
+    controls = [control for trial in trials if (control := trial.control) is not None]
+    if controls:
+        fastest = min(controls, key=lambda control: control.ratio_low or 0.0)
+        of_arm[fastest.swaps] = fastest
     ordered = dict.fromkeys([*(arm for arm in arms[1:] if arm in of_arm), *of_arm])
     return replace(
         trials[0],
@@ -666,10 +673,18 @@ def _tried_here(
 ) -> Trial:
     arms = list(arms)
     compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
+    if "0" in failed:
+        raise NothingTried(f"the baseline: {failed['0']}")
     retuned = _retuned(kept.cache, [arms[int(at)] for at in compiled])
-    if retuned and not job.fresh:
-        arms.append((*arms[0], RETUNED))
-        compiled, failed = _compiled(kept, inputs, arms, job, progress, mark)
+    control = (*arms[0], RETUNED)
+    if retuned and control not in arms and job.control:
+        arms.append(control)
+        more, broken = _compiled(kept, inputs, [control], job, progress, mark)
+        at = str(len(arms) - 1)
+        if broken:
+            failed[at] = broken["0"]
+        else:
+            compiled[at] = more["0"]
     rivals = {at: graph for at, graph in compiled.items() if at != "0"}
     same = {at for at, graph in rivals.items() if _is_same(arms[int(at)], graph, compiled["0"])}
     timed = {at: graph for at, graph in compiled.items() if at not in same}
@@ -732,8 +747,7 @@ def _is_same(arm: Arm, graph: CompiledGraph, first: CompiledGraph) -> bool:
 
 
 def _may_retune(arm: Arm, first: Arm) -> bool:
-    """Return whether Inductor may benchmark choices again for an arm, as far as can be said before
-    it is compiled."""
+    """Return whether an arm sets what the first does not, so that Inductor may benchmark again."""
     return any(isinstance(change, CompileOption) and change not in first for change in arm)
 
 
@@ -742,8 +756,8 @@ def _retuned(cache: ArmCache | None, arms: Sequence[Arm]) -> list[Arm]:
     option that is a part of the kernels' source gives every choice another hash."""
     if cache is None:
         return []
-    first = cache.file(arms[0], "times")
-    return [arm for arm in arms if cache.file(arm, "times") != first and cache.load(arm, "times")]
+    set_more = (arm for arm in arms if _may_retune(arm, arms[0]))
+    return [arm for arm in set_more if cache.load(arm, "times")]
 
 
 def _benchmarked_again(arms: Sequence[Arm], job: TrialJob) -> list[str]:
@@ -757,8 +771,8 @@ def _benchmarked_again(arms: Sequence[Arm], job: TrialJob) -> list[str]:
         return []
     names = f"{', '.join(again[:-1])} and {again[-1]}" if again[1:] else again[0]
     part = "which can be a part of the difference"
-    if not job.fresh:
-        part = "and the arm `tuned again` shows what that alone changes"
+    if job.control:
+        part = "and `tuned again` is the graph with nothing else changed"
     return [f"Inductor benchmarked choices again for {names}, {part}"]
 
 

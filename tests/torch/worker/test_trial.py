@@ -305,7 +305,9 @@ def test_the_control_takes_no_time_from_the_cache(captured: Captured, tmp_path: 
     path.write_text(text)
     with spawn_worker(find_python(), private.root) as worker:
         result = tried(worker, TrialJob(captured.graph.id, ((), (RETUNED,)), budget=0.5))
-    assert result.trial is not None and not result.trial.arms[1].failed, result.reason
+    assert result.trial is not None, result.reason
+    assert [arm.swaps for arm in result.trial.arms] == [(), (RETUNED,)]
+    assert not result.trial.arms[1].failed
     (file,) = (private.home / "arms").glob("*.times")
     (own,) = json.loads(file.read_text()).values()
     assert set(own) == set(captured.times) and all(0 < ms < 1 for ms in own.values()), own

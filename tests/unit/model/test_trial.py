@@ -14,7 +14,7 @@ BASE = TrialArm((), ratio=1.0, verdict="tied")
 
 
 def arm(low: float, high: float, **fields: Any) -> TrialArm:
-    fields = {"swaps": (OPTION,), "verdict": "faster", "retuned": True, **fields}
+    fields = {"swaps": (OPTION,), "verdict": "faster", "retuned": True, "error": 0.0, **fields}
     return TrialArm(ratio=(low + high) / 2, ratio_low=low, ratio_high=high, **fields)
 
 
@@ -30,6 +30,8 @@ def control(low: float, high: float) -> TrialArm:
     ("tried", "beside", "faster"),
     [
         (arm(0.70, 0.72), control(0.73, 0.75), True),
+        (arm(0.70, 0.727), control(0.73, 0.75), False),  # equal programs differ by as much
+        (arm(0.70, 0.74), replace(control(0.6, 0.61), error=1.0), True),  # it is wrong
         (arm(0.70, 0.74), control(0.73, 0.75), False),  # by a new tuning as well
         (arm(0.70, 0.74, retuned=False), control(0.60, 0.65), True),  # it had none
         (arm(0.70, 0.74), control(1.10, 1.20), True),
