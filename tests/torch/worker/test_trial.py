@@ -439,8 +439,10 @@ def test_what_a_dead_process_left_out_is_tried_here(captured: Captured, worker: 
 
 def test_trials_of_several_gpus_become_one() -> None:
     a, b = Swap("mm", "[]", "highest", "a"), CompileOption("epilogue_fusion", "False")
-    control = TrialArm((RETUNED,), ms=1.1)
-    first = Trial("g", 1.0, (TrialArm((), ms=1.0), TrialArm((a,), ms=0.9)), 30, 2.0, trouble=("x",))
+    control = TrialArm((RETUNED,), ms=1.1, ratio=0.9, ratio_low=0.89, error=0.0)
+    failed = TrialArm((RETUNED,), failed="it died")
+    arms = TrialArm((), ms=1.0), TrialArm((a,), ms=0.9), failed
+    first = Trial("g", 1.0, arms, 30, 2.0, trouble=("x",))
     arms = TrialArm((), ms=1.2), TrialArm((b,), ms=0.8), control
     second = Trial("g", 2.0, arms, 20, 3.0, trouble=("x", "y"))
     trial = merged([first, second], ((), (b,), (a,)))

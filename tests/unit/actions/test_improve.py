@@ -39,7 +39,7 @@ from rocm_tui.errors import NoSuchGraph, RocmTuiError
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.json_output import builtins_of
 from rocm_tui.render.improve import SearchJson, news_text, no_gain_text, note_of, summary
-from rocm_tui.search.steps import finished
+from rocm_tui.search.steps import best_arm, finished
 from rocm_tui.search.types import Search
 from rocm_tui.session.graph_rows import GraphTuning
 from rocm_tui.session.stats import NEAR
@@ -204,6 +204,26 @@ def with_options(layout: Layout, **more: Any) -> Search:
     gain = result_of(search)
     assert gain is not None and [change.identity for change in gain.arm] == [OPTION]
     return search
+
+
+def test_an_unconfirmed_search_without_a_control_begins_anew(layout: Layout) -> None:
+    """Earlier versions kept options that were no faster than a new tuning."""
+    first = with_options(layout)
+    screened = [attempt.kind == "screen" and best_arm(attempt) for attempt in first.tries]
+    (at,) = (at for at, arm in enumerate(screened) if arm)
+    trial = first.tries[at].trial
+    assert trial is not None
+    again = "Inductor benchmarked choices again for it, which can be a part of the difference"
+    kept = replace(first.tries[at], trial=replace(trial, trouble=(again,)))
+    news: list[SearchProgress] = []
+    for tries, anew in (
+        ((*first.tries[:at], kept), "did not compare options with a new tuning: begun anew"),
+        ((*first.tries[:at], kept, *first.tries[at + 1 :]), ""),  # it is confirmed
+    ):
+        write_search(layout, replace(first, tries=tries))
+        news.clear()
+        improve(layout, Workers(additive({OPTION: FIVE_PERCENT})), tell=news.append)
+        assert news[0].anew.endswith(anew) and bool(news[0].anew) is bool(anew)
 
 
 def test_what_nobody_asks_for_goes_on_as_it_was(layout: Layout) -> None:

@@ -483,3 +483,26 @@ def test_a_stock_trial_needs_no_private_cache(tmp_path: Path) -> None:
     layout, worker = make_layout(tmp_path), Worker(answered)
     GraphTrial(worker, layout, "abcdef0", [(), A], stock=True).once()
     assert worker.jobs[0].stock and not (layout.graphs / "cache").exists()
+
+
+def test_a_control_that_ends_its_worker_is_left_out(tmp_path: Path) -> None:
+    def answer(job: TrialJob) -> TrialResult:
+        if job.control:
+            error = JobError("the worker died of SIGSEGV")
+            error.blamed = RETUNED.identity
+            raise error
+        return TrialResult(True, trial=trial(arm((COMBO,), retuned=True)))
+
+    worker = Worker(answer)
+    tried = GraphTrial(worker, make_layout(tmp_path), "abcdef0", ((), (COMBO,))).once()
+    assert [job.control for job in worker.jobs] == [True, False]
+    assert [each.swaps for each in tried.arms] == [(), (COMBO,), (RETUNED,)]
+    assert tried.arms[-1].failed == "the worker died of SIGSEGV" and tried.control is None
+
+
+def test_a_control_that_a_process_lacks_is_left_out_of_several() -> None:
+    option, control = arm((COMBO,), 0.74, retuned=True), arm((RETUNED,), 0.75)
+    every = combined([trial(option, control)] * 3)
+    assert every.control is not None and every.verdict(every.arms[1]) == "as retuned"
+    lacking = combined([trial(option, control), trial(option, control), trial(option)])
+    assert [each.swaps for each in lacking.arms] == [(), (COMBO,)]
