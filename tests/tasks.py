@@ -110,11 +110,6 @@ TASKS = (
     Task("Which session is still compiling?", ("6",), r":\d\d  compiling .*serve\.py"),
     Task("Pin the fastest", ("p", "=Pin ", "Enter"), "Pinned", after=_has_pin),
     Task("The command that would pin it, to copy", ("p", "=y copies", "y"), "[Cc]opied"),
-    Task(
-        "What is slower in one of two processes?",
-        (*"6j", "Space", "j", "Space", "c"),
-        "4 in both: 4 unclear",
-    ),
     Task("Only bf16 that is not pinned", (*"/d", "Tab", "b", "Tab", "Enter"), "dtype:bf16  4 of"),
     Task("What has this product been through?", ("i",), r"WHAT .*\n.*\btuned\b"),
     Task("What does one session's report say?", (*"6je",), r"Tuning saves|not measured"),
