@@ -132,6 +132,11 @@ part of the kernels' source make Inductor do. A graph may be faster by that alon
 tuning was disturbed or close."""
 
 
+def control_of(arm: Arm) -> Arm:
+    """Return the arm with its choices benchmarked again."""
+    return (*arm, RETUNED)
+
+
 CONTROL_MARGIN = 0.005
 """By how much an arm must be faster than the control: equal programs differ by up to that within
 one process (`backend.measure.trial`)."""
@@ -216,18 +221,17 @@ class Trial:
     def control(self) -> TrialArm | None:
         """The first arm with its choices benchmarked again, if it was timed and its outputs agree
         with the first arm's."""
-        wanted = (*self.arms[0].swaps, RETUNED) if self.arms else ()
         for arm in self.arms[1:]:
             right = arm.error is not None and arm.error <= (arm.allowed or 0.0)
-            if arm.swaps == wanted and arm.ratio and right:
+            if arm.swaps == control_of(self.arms[0].swaps) and arm.ratio and right:
                 return arm
         return None
 
     @property
     def rivals(self) -> tuple[TrialArm, ...]:
         """The arms that somebody wanted to compare with the first one: all but the control."""
-        control = (*self.arms[0].swaps, RETUNED) if self.arms else ()
-        return tuple(arm for arm in self.arms[1:] if arm.swaps != control)
+        rest = self.arms[1:]
+        return tuple(arm for arm in rest if arm.swaps != control_of(self.arms[0].swaps))
 
     def is_faster(self, arm: TrialArm) -> bool:
         """Whether the arm is faster than the first one because of what it changes. If choices were

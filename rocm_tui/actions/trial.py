@@ -28,7 +28,7 @@ from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, StoreError
 from backend.measure.trial import ERROR, across_processes
 from backend.model.choice import Choice
-from backend.model.graph import RETUNED, Arm, CompileOption, Swap, Trial, TrialArm
+from backend.model.graph import RETUNED, Arm, CompileOption, Swap, Trial, TrialArm, control_of
 from backend.processes.tree import machine
 from backend.wire.captured import HeadInvalid, head_of
 from backend.wire.jobs import TrialJob, TrialResult
@@ -282,6 +282,7 @@ class GraphTrial:
         self._run = run
         self._layout = layout
         self._arms = tuple(arms)
+        self._control = control_of(self._arms[0])
         self._job = TrialJob(
             graph=graph,
             arms=self._arms,
@@ -320,20 +321,15 @@ class GraphTrial:
 
         def ask(budget: float) -> TrialResult:
             arms = tuple(arm for arm in self._arms if arm not in self._broken)
-            control = job.control and self._retuned not in self._broken
+            control = job.control and self._control not in self._broken
             return self._run(replace(job, budget=budget, arms=arms, control=control))
 
         return without_broken(ask, self._blame, job.budget)
 
-    @property
-    def _retuned(self) -> Arm:
-        """The control: the baseline with its choices benchmarked again."""
-        return (*self._arms[0], RETUNED)
-
     def _blame(self, error: JobError) -> None:
         """Raises `error` if no single arm is to blame for it, or no other arm is left to try."""
-        if error.blamed == RETUNED.identity and self._retuned not in self._broken:
-            self._broken[self._retuned] = str(error)
+        if error.blamed == RETUNED.identity and self._control not in self._broken:
+            self._broken[self._control] = str(error)
             return
         arms = [
             arm

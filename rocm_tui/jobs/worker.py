@@ -67,8 +67,10 @@ def visible_gpus(env: Mapping[str, str]) -> list[str]:
 def first_gpus(env: Mapping[str, str], count: int) -> tuple[str, ...]:
     """Return `count` of the GPUs that `env` shows; none for 1, which is a job's own. Raises
     UsageError if it shows fewer."""
-    shown = visible_gpus(env) if count > 1 else []
-    if len(shown) < count and count > 1:
+    if count == 1:
+        return ()
+    shown = visible_gpus(env)
+    if len(shown) < count:
         raise UsageError(f"--gpus {count}: {counted(len(shown), 'GPU')} visible here")
     return tuple(shown[:count])
 

@@ -48,6 +48,7 @@ from backend.model.graph import (
     Swap,
     Trial,
     TrialArm,
+    control_of,
     hashes_of,
     offers_templates,
     options_of,
@@ -607,7 +608,7 @@ def _tried(
         raise NothingTried(f"the baseline: {failed['0']}")
     kept = _with_new_times(kept, arms[0])
     with_control = job.control and any(_may_retune(arm, arms[0]) for arm in arms)
-    wanted = [*arms, *([(*arms[0], RETUNED)] if with_control else [])]
+    wanted = [*arms, *([control_of(arms[0])] if with_control else [])]
     if _compile_side_by_side(kept, wanted, job, progress):
         kept.arms.pop(arms[0], None)  # it is loaded like the others, not compiled here
     elsewhere = _tried_on_gpus(job, arms, progress) if job.gpus[1:] and arms[2:] else ()
@@ -676,7 +677,7 @@ def _tried_here(
     if "0" in failed:
         raise NothingTried(f"the baseline: {failed['0']}")
     retuned = _retuned(kept.cache, [arms[int(at)] for at in compiled])
-    control = (*arms[0], RETUNED)
+    control = control_of(arms[0])
     if retuned and control not in arms and job.control:
         arms.append(control)
         more, broken = _compiled(kept, inputs, [control], job, progress, mark)
