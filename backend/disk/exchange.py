@@ -37,6 +37,9 @@ from backend.errors import Busy, CacheUnreadable, NotWritable, brief
 ROUNDS = 20
 """Each lost race costs one; a stock writer needs seconds of benchmarking between two writes."""
 
+RESCUE_ROUNDS = 200
+"""As many more are spent to put back what was displaced, if the edit has to be given up."""
+
 PATIENT_ROUNDS = 2
 """After this many lost races the new content is synced to disk after the exchange, not before:
 syncing takes longer than some writers pause."""
@@ -59,7 +62,8 @@ def newer(path: Path, newer: bytes, older: bytes) -> bytes:
 
 
 def leftover_path(path: Path) -> Path:
-    """The file that an exchange displaced; exists only within `update`, or after a kill there."""
+    """The file that an exchange displaced; exists only within `update`, after a kill there, or
+    where others wrote without a pause: the next `update` puts it back."""
     return path.with_name(f".{path.name}.rocm_tui.displaced")
 
 
@@ -80,11 +84,14 @@ def update(path: Path, edit: Edit, merge: Merge, keep_time: bool = False) -> boo
     leftover = leftover_path(path)
     safe.remove(safe.temporary_path(path))  # of a process that was killed
     rescued = _recovered(path, leftover, merge)
-    for turn in range(ROUNDS):
+    for turn in range(ROUNDS + RESCUE_ROUNDS):
+        gave_up = turn >= ROUNDS
+        if gave_up and rescued is None:
+            break
         with _held(path) as signature:
             data = read_bytes(path)
             base = data if rescued is None else rescued.merged_with(path, data, signature, merge)
-            content = edit(base)
+            content = base if gave_up else edit(base)
             if content == data:
                 safe.remove(leftover)
                 return False
@@ -98,7 +105,7 @@ def update(path: Path, edit: Edit, merge: Merge, keep_time: bool = False) -> boo
             if not patient:
                 safe.sync(path)
             safe.sync(path.parent)
-            return True
+            return not gave_up
         if displaced.data is not None:
             rescued = displaced.joined(path, rescued, merge)
     if rescued is None:

@@ -255,6 +255,25 @@ def test_a_writer_that_never_rests_loses_nothing(
     assert [p.name for p in tmp_path.iterdir()] == ["hash"]
 
 
+def test_giving_up_puts_back_what_the_last_race_displaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_file(tmp_path, {"a": 1.0})
+    real = exchange.exchange
+    theirs = [content_of({"a": 1.0, f"t{n}": 1.0}) for n in range(2 * exchange.ROUNDS)]
+
+    def swap(first: Path, second: Path) -> bool:
+        if theirs:
+            replace_file(second, theirs.pop())
+        return real(first, second)
+
+    monkeypatch.setattr(exchange, "exchange", swap)
+    assert not exchange.update(path, holding_back, merge_missing)
+    assert not theirs
+    assert entries_of(path).items() >= {"a": 1.0, "t0": 1.0, "t1": 1.0}.items()
+    assert [p.name for p in tmp_path.iterdir()] == ["hash"]
+
+
 def test_what_a_killed_process_had_displaced_comes_back(tmp_path: Path) -> None:
     path = make_file(tmp_path, {"a": 1.0, "b": 2.0})
     exchange.leftover_path(path).write_bytes(content_of({"b": 9.0, "c": 3.0}))
