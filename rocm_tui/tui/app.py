@@ -22,7 +22,7 @@ from backend.disk.layout import Layout
 from rocm_tui.config.places import config_given, name_of_theme, state_path
 from rocm_tui.harmless import cells, plain
 from rocm_tui.tui import themes
-from rocm_tui.tui.base import BaseApp, BaseScreen, load_screen
+from rocm_tui.tui.base import BaseApp, BaseScreen, after, load_screen
 from rocm_tui.tui.keys import palette_entries
 from rocm_tui.tui.screens.watch import WatchScreen, back_to_watch, watch_of
 from rocm_tui.tui.widgets.line_view import LineView
@@ -129,7 +129,7 @@ class RocmTui(BaseApp):
         return WatchScreen()
 
     def on_ready(self) -> None:
-        self.set_timer(0.002, self._start)  # meanwhile a thread writes the first screen
+        after(self, 0.002, self._start)  # meanwhile a thread writes the first screen
 
     def _start(self) -> None:
         self.feed.start()
@@ -226,7 +226,7 @@ class RocmTui(BaseApp):
                 self.feed.follow(job.progress.log)
         for job in ended:
             self._report_job(job)
-            self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
+            after(self, _AFTER, partial(self.feed.leave, job.progress.log))
 
     # Notices of what happened without a key.
 

@@ -18,6 +18,7 @@ from textual import events, on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
+from textual.message_pump import MessagePump
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
@@ -68,6 +69,16 @@ def load_screen(name: str) -> type[Screen[Any]]:
     module, _, screen = SCREENS[name].partition(".")
     loaded: type[Screen[Any]] = getattr(import_module(f"rocm_tui.tui.screens.{module}"), screen)
     return loaded
+
+
+def after(pump: MessagePump, seconds: float, callback: Callable[[], object]) -> None:
+    """Call `callback` once in the message loop of an app, a screen or a widget, unless that ends
+    before.
+
+    A one-shot timer of Textual (`set_timer`, 8.2) whose process loses the core for longer than its
+    delay as it begins counts its only turn as missed, and never calls.
+    """
+    asyncio.get_running_loop().call_later(seconds, pump.call_next, callback)
 
 
 class BaseApp(KeysInOrder):

@@ -19,7 +19,7 @@ from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.session.numbers import shorten
 from rocm_tui.tui import watch_keys
-from rocm_tui.tui.base import BaseScreen
+from rocm_tui.tui.base import BaseScreen, after
 from rocm_tui.tui.keys import Key, own_key, written
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
@@ -86,14 +86,14 @@ class WatchScreen(BaseScreen):
         self._keys()
         if self.program.launched is not None:
             self._seconds = self.set_interval(1.0, self._welcome)
-        self.set_timer(_DEVICES_AFTER, self._complete_screen)
+        after(self, _DEVICES_AFTER, self._complete_screen)
 
     def _complete_screen(self) -> None:
         self._complete = True
         self._devices.begin()
         self._dock.begin()
-        self.set_timer(_MISSES_AFTER, self._look_for_misses)
-        self.set_timer(_MISSES_AFTER, self._look_for_torch)
+        after(self, _MISSES_AFTER, self._look_for_misses)
+        after(self, _MISSES_AFTER, self._look_for_torch)
         self.set_interval(_MISSES_EVERY, self._look_for_misses)
         self._keys()
 
@@ -285,7 +285,7 @@ class WatchScreen(BaseScreen):
             self._no_torch = False
         except NoTorchPython:
             self._no_torch = True
-            self.set_timer(_TORCH_AGAIN, self._look_for_torch)  # a person may install it
+            after(self, _TORCH_AGAIN, self._look_for_torch)  # a person may install it
         if self._no_torch != before:
             self.update()
 

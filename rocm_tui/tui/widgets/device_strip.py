@@ -14,7 +14,7 @@ from backend.model.session import Fault
 from rocm_tui.render import devices as cells
 from rocm_tui.render.table import Line
 from rocm_tui.session.device_readings import DeviceReading, settled_reading, troubles
-from rocm_tui.tui.base import BaseScreen
+from rocm_tui.tui.base import BaseScreen, after
 from rocm_tui.tui.widgets.line_view import LineView
 
 EVERY = 2.0
@@ -56,7 +56,7 @@ class DeviceStrip(LineView, can_focus=False):
     def _ask(self) -> None:
         if self.screen.is_current:
             self._readers.ask()
-        self.set_timer(_SOON, self._take)
+        after(self, _SOON, self._take)
 
     def _take(self) -> None:
         """Show the latest readings; read less often while they stay the same."""
@@ -68,7 +68,7 @@ class DeviceStrip(LineView, can_focus=False):
             self._cells = now
             self._fit()
             self.sync()
-        self.set_timer((EVERY if self._same < _QUIET else SELDOM) - _SOON, self._ask)
+        after(self, (EVERY if self._same < _QUIET else SELDOM) - _SOON, self._ask)
 
     def _fit(self) -> None:
         lines = len(self._lines())

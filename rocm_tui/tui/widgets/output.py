@@ -18,7 +18,7 @@ from textual.message import Message
 from rocm_tui.launch.program import Program, ending
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import numbers as fmt
-from rocm_tui.tui.base import BaseApp, BaseScreen
+from rocm_tui.tui.base import BaseApp, BaseScreen, after
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
@@ -81,7 +81,7 @@ class OutputView(LineView):
         """Something was written: paint it soon, with everything else that arrives until then."""
         if not self._due and self.is_mounted:
             self._due = True
-            self.set_timer(self._frame, self._paint)
+            after(self, self._frame, self._paint)
 
     def _paint(self) -> None:
         self._due = False

@@ -18,6 +18,7 @@ from backend.processes.tree import identity, lives
 from rocm_tui.ingest.records import Seen
 from rocm_tui.launch.program import Detached, Launched, Program, kept_programs
 from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.base import after
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
@@ -244,7 +245,7 @@ async def test_output_that_came_before_a_turn_is_not_painted_after_it(tmp_path: 
         assert view._due, "a paint is due"
         view.follow(ended)
         painted_after = asyncio.Event()
-        view.set_timer(0.1, painted_after.set)  # after the timer of the paint
+        after(view, 0.1, painted_after.set)  # after the paint that is due
         await painted_after.wait()
         assert "of the ended one" in screen_text(view)
 
