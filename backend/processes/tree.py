@@ -53,6 +53,14 @@ def tree(pid: int) -> list[Process]:
     return _with_descendants(everything, [p for p in everything if pid in (p.pid, p.session)])
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether our child has ended; it is not reaped."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True
+
+
 def below(pid: int) -> list[Process]:
     """Return all descendants of the process `pid`, without itself."""
     everything = list(processes())

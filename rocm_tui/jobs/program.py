@@ -7,7 +7,6 @@ unbuffered.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import subprocess
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from backend.measure.trial import ArmStanding
+from backend.processes.tree import has_ended
 from rocm_tui.harmless import clean_bytes
 from rocm_tui.jobs.worker import Orphans
 
@@ -154,7 +154,7 @@ def _read(process: subprocess.Popen[bytes], hear: OnLine) -> None:
             selector.register(stream, selectors.EVENT_READ, _Lines())
         end: float | None = None
         while selector.get_map():
-            if end is None and _has_ended(process.pid):
+            if end is None and has_ended(process.pid):
                 end = time.monotonic() + _LAST
             if end is not None and time.monotonic() > end:
                 break  # something that it left running holds the pipes
@@ -165,7 +165,7 @@ def _read(process: subprocess.Popen[bytes], hear: OnLine) -> None:
                     selector.unregister(ready.fileobj)
                 for line in ready.data.feed(data):
                     hear(line, now)
-        while not _has_ended(process.pid):  # it closed its outputs and goes on
+        while not has_ended(process.pid):  # it closed its outputs and goes on
             time.sleep(_LOOK / 10)
 
 
@@ -182,10 +182,3 @@ class _Lines:
             whole, begun = [*whole, begun], b""
         self._begun = begun
         yield from (clean_bytes(line) for line in whole if line.strip())
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether our child has ended; it is not reaped."""
-    with contextlib.suppress(ChildProcessError):
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-    return True

@@ -143,7 +143,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        return self._process.returncode is None and not _has_ended(self._process.pid)
+        return self._process.returncode is None and not tree.has_ended(self._process.pid)
 
     def __enter__(self) -> Worker:
         return self
@@ -282,7 +282,8 @@ class Worker:
                 raise
             if select.select([out], [], [], clock.wait)[0]:
                 break
-            if _has_ended(self._process.pid):  # and something that it started holds the pipe
+            # It may have written and ended since. Without data, what it started holds the pipe.
+            if tree.has_ended(self._process.pid) and not select.select([out], [], [], 0)[0]:
                 raise self._died()
         data = os.read(out, _CHUNK)
         if not data:
@@ -291,7 +292,7 @@ class Worker:
 
     def _died(self) -> WorkerDied:
         end = time.monotonic() + _LAST_BREATH
-        while not _has_ended(self._process.pid) and time.monotonic() < end:
+        while not tree.has_ended(self._process.pid) and time.monotonic() < end:
             time.sleep(0.01)
         place = self._mark.place()
         self._orphans.end(self._process.pid)
@@ -323,14 +324,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "which has no name"
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether our child has ended; it is not reaped."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-    except ChildProcessError:
-        return True
 
 
 _NAME = "WORKER_OF_ROCM_TUI"
