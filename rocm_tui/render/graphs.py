@@ -338,7 +338,7 @@ ARMS: tuple[Field[ArmLine], ...] = (
         "retuned: faster, but not clearly more than with all choices benchmarked again",
     ),
     Field(
-        "pass", "A PASS", right=True, text=lambda line: fmt.duration(line.arm.ms),
+        "pass", "A PASS", drop=1, right=True, text=lambda line: fmt.duration(line.arm.ms),
         about="median time of a whole pass of the graph",
     ),
     Field(
@@ -350,7 +350,7 @@ ARMS: tuple[Field[ArmLine], ...] = (
         about="95 % interval of that, of all choices of the trial together",
     ),
     Field(
-        "kernels", "KERNELS", right=True,
+        "kernels", "KERNELS", drop=2, right=True,
         text=lambda line: fmt.NONE if line.arm.kernels is None else str(line.arm.kernels),
         about="how many kernels a pass calls",
     ),

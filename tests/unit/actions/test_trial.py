@@ -383,6 +383,15 @@ def test_a_failed_arm_is_a_line_of_the_table() -> None:
     assert "failed: it␛[31m crashed" in lines[3]
 
 
+def test_a_narrow_terminal_keeps_the_verdicts_and_the_outputs() -> None:
+    combo = CompileOption("triton.autotune_at_compile_time", "True")
+    tried = trial(arm((combo,), 1.0412, "slower", kernels=12), arm(A))
+    table = text_table(ARMS, arm_lines(tried), 80)
+    assert max(map(len, table.splitlines())) <= 80
+    heading = table.splitlines()[0]
+    assert "the graph is" in heading and "output" in heading and "kernels" not in heading
+
+
 def test_the_short_line_of_a_job() -> None:
     assert short(trial(arm(A, 0.956))) == "graph 4.4 % faster with cpp_A"
     assert (
