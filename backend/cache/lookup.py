@@ -105,6 +105,7 @@ class TunedCache:
         is reported; this process at least has the timings."""
         if not news:
             return
+        self._act_at_exit()
         with _index_lock:
             self._unwritten += news
             if not self._write():
@@ -166,10 +167,13 @@ class TunedCache:
     def _tell(self, error: StoreError) -> None:
         self._say(f"new timings stay in {self._journal.path} for now: {error}")
 
-    def _fold_soon(self) -> None:
+    def _act_at_exit(self) -> None:
         if self._exit_pid != os.getpid():
             self._exit_pid = os.getpid()
             atexit.register(self._at_exit, os.getpid())
+
+    def _fold_soon(self) -> None:
+        self._act_at_exit()
         signature = signature_of(self.path)
         if signature is None or signature[2] < SMALL:
             self.fold()

@@ -89,6 +89,16 @@ def test_a_graph_that_may_hold_an_op_is_unclear() -> None:
     assert (finding.unknown, finding.untuned, finding.answer) == (1, 0, "unknown")
 
 
+def test_a_graph_compiled_without_tuning_counts_for_the_pins_that_it_holds() -> None:
+    sample = next(s for s in samples() if s.name == "addmm.a")
+    pin = pin_of(sample, sample.called or "")
+    elsewhere = replace(pin, inputs=re.sub(r"\b\d+\b", "97", pin.inputs))
+    witness = EvidenceCollector([pin, elsewhere], {})
+    setting = rb"torch\._inductor\.config\.max_autotune\w* = True"
+    witness.hear(re.sub(setting, b"import torch._inductor.config", sample.data))
+    assert [(f.answer, f.untuned) for f in witness.findings] == [("untuned", 1), ("absent", 0)]
+
+
 def test_a_graph_for_any_size_that_may_serve_these_leaves_a_call_unclear() -> None:
     sample = next(s for s in samples() if s.name == "mm_dyn.b")
     extern = next(name for name in sample.rivals if name.startswith("mm-"))

@@ -425,3 +425,22 @@ def test_a_program_that_ends_folds_what_is_in_the_journal(tmp_path: Path) -> Non
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n", "not while it runs, since the file is big"
     assert in_file(tmp_path)["[a]"] == {"c0": 1.0}
+
+
+FULL_ONCE = """
+import pathlib, resource, sys, time
+from backend.cache.lookup import TunedCache
+from backend.cache.journal import Tuned
+from backend.pins.holders import pinned_choices
+cache = TunedCache(pathlib.Path(sys.argv[1]), {}, print, pinned_choices)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as on a full disk
+cache.insert([Tuned("mm", "[a]", "highest", {"c0": 1.0}, time.time())])
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+"""
+
+
+def test_what_could_not_be_written_is_written_at_the_end(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", FULL_ONCE, str(tmp_path / "cache" / "s")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("new timings are not kept: "), done.stdout
+    assert in_file(tmp_path)["[a]"] == {"c0": 1.0}
