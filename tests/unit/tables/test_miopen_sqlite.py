@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.model.session import Fault
 from backend.tables.miopen import _COLUMNS, text_of
-from backend.tables.model import Table
+from backend.tables.model import MAX_LINE, TOO_LONG, Table
 from backend.tables.registry import parse, problem_of_entry
 from rocm_tui.cli.entry import main
 from rocm_tui.ingest.formats.reader import NotReadable
@@ -124,6 +125,19 @@ def test_damaged_and_hostile_files(tmp_path: Path) -> None:
     assert sum(isinstance(record, Seen) for record in format.document(whole, str(path))) == 40
     with pytest.raises(NotReadable, match="no perf-db"):
         format.document(whole[:5000], str(path))
+
+
+def test_a_convolution_of_absurd_length_is_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "gfx942130.db"
+    with opened(path) as database:
+        fill(database, ("ConvOcl", "4"))
+        fill(database, *((f"Conv{at}", "1" * (MAX_LINE // 4)) for at in range(5)), images=9)
+        fill(database, ("ConvOcl", "4"), images=10)
+    format = format_named("miopen db")
+    assert format is not None and format.document is not None
+    seen, *rest = format.document(path.read_bytes(), str(path))
+    assert isinstance(seen, Seen) and isinstance(rest[0], Seen)
+    assert rest[1:] == [Fault(str(path), TOO_LONG, 2)]
 
 
 @pytest.mark.parametrize(
