@@ -174,6 +174,19 @@ def test_a_choice_that_is_not_offered_here_leads_to_the_problem_with_just_these(
     assert other.choices == [kernels[2]] and other.why == "rank"
 
 
+def test_that_a_choice_is_not_offered_is_recorded_once_in_a_process(
+    ranks: Ranks, kernels: list[Kernel], tuning: TuningWatch, events: list[Event]
+) -> None:
+    decided(ranks(1), "one", "triton_7")
+    coordinator = RankCoordinator(Recorder())
+    for _ in range(2):
+        ours = RankTurn(coordinator, tuning, kernels, ("one", "two"), ranks(0))
+        ours.ask()
+        ours.report()
+    (event,) = events
+    assert isinstance(event, RanksAsked) and event.hash == "triton_7-c1"
+
+
 def test_a_rank_that_was_faster_meanwhile_is_followed(
     ranks: Ranks, turn: Turns, kernels: list[Kernel], tuning: TuningWatch
 ) -> None:
