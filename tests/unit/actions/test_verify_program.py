@@ -16,9 +16,10 @@ from backend.inductor.hooks.environment import LAUNCH_LOG
 from backend.model.choice import Choice
 from backend.model.graph import CompileOption
 from backend.model.inductor_kernel import TRITON, inputs_of
+from backend.model.problem import TuningKey
 from backend.model.tuning import Pin
 from backend.pins.graphs.match import judge
-from backend.pins.graphs.text import read_graph_text
+from backend.pins.graphs.text import OwnChoice, read_graph_text
 from rocm_tui.actions import verify_program
 from rocm_tui.actions.verify_program import (
     EvidenceCollector,
@@ -182,6 +183,22 @@ def test_the_same_kernel_of_another_build_is_no_launch_of_the_pin() -> None:
         found = folder.launches()
     assert [launch.is_of(pin) for launch in found] == [True, False]
     assert all(launch.is_like(pin) for launch in found)
+
+
+def test_kernels_of_ours_are_listed_by_hash_with_the_name_that_a_session_recorded() -> None:
+    sample = TEMPLATES[0]
+    own = [OwnChoice("mm", "[2]", "rocm_gemm-2"), OwnChoice("mm", "[1]", "rocm_gemm-1")]
+    recorded = {"rocm_gemm-1": Choice("rocm_gemm_7", hash="rocm_gemm-1")}
+    known = {TuningKey("mm", "[1]", "highest"): recorded}
+    witness = EvidenceCollector([], known)
+    for called in (own[:1], own):
+        lines = "".join(f"\n        # {choice.text()}" for choice in called)
+        begin = b"def call(self, args):"
+        witness.hear(sample.data.replace(begin, begin + lines.encode()))
+    assert witness.own_evidence() == [
+        OwnEvidence("mm", "[1]", "rocm_gemm-1", "rocm_gemm_7", 1),
+        OwnEvidence("mm", "[2]", "rocm_gemm-2", Choice(hash="rocm_gemm-2").label, 2),
+    ]
 
 
 def test_an_option_is_counted_by_its_value_in_each_graph() -> None:
