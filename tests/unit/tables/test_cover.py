@@ -175,10 +175,11 @@ def test_tunableop_s_own_files(folder: Path, capsys: pytest.CaptureFixture[str])
     one, two = "GemmTunableOp_Half_TN,tn_64_8_32_ld_32_32_64", "GemmTunableOp_Half_NN,nn_4_8_2"
     Path("tunableop_untuned0.csv").write_text(f"{one}\n{two}\n")
     Path("tunableop_results0.csv").write_text(f"Validator,PT_VERSION,2.9.0\n{one},Default,0.01\n")
-    assert outcomes(covered(capsys, "tunableop_untuned0.csv")[1]) == {
-        "tn_64_8_32_ld_32_32_64": "missed",
-        "nn_4_8_2": "missed",
-    }
+    _, value = covered(capsys, "tunableop_untuned0.csv")
+    assert outcomes(value) == {"tn_64_8_32_ld_32_32_64": "missed", "nn_4_8_2": "missed"}
+    rows = value["rows"]
+    assert isinstance(rows, list)
+    assert [row["ran"] for row in rows] == [[{"what": "Default", "times": 1}]] * 2
     code, value = covered(capsys, "tunableop_untuned0.csv", "tunableop_results0.csv")
     assert code == 1
     assert outcomes(value)["tn_64_8_32_ld_32_32_64"] == "covered"
