@@ -21,6 +21,8 @@ from tests.mutants.mutations import Mutation
 _LEFT_OUT = (".*", "build", "dist", "*.egg-info", "__pycache__")
 _MOST_FILES = 16
 """The largest number of test files that are candidates for a mutant's trial."""
+_FIRST = 2
+"""The nearest test files, which run first even if they compile."""
 
 
 class Verdict(Enum):
@@ -107,9 +109,10 @@ class Judge:
         source = path.read_bytes()
         tests: list[str] = []
         total = 0.0
-        # Tests that compile come last: one of them can use up the time.
         nearest = self.ranked(module)[:_MOST_FILES]
-        for test in sorted(nearest, key=lambda test: test.startswith("tests/torch/")):
+        # Of the others those that compile come last: one of them can use up the time.
+        others = sorted(nearest[_FIRST:], key=lambda test: test.startswith("tests/torch/"))
+        for test in (*nearest[:_FIRST], *others):
             left = self.limit / 3 - total
             if left <= 0 or self.seconds.get(test, 0.0) > left:
                 continue

@@ -50,6 +50,20 @@ def test_published_peaks_are_what_units_and_clock_give(device: Device) -> None:
         assert clock * 0.83 < clocks < clock * 1.02, (kind, clocks)
 
 
+INSTINCT = [device for device in devices() if "Instinct" in device.name]
+
+
+@pytest.mark.parametrize("device", INSTINCT, ids=lambda device: device.name)
+def test_memory_is_as_fast_as_its_bus_and_data_rate_give(device: Device) -> None:
+    """One die of an MI250 or MI250X has four stacks of HBM2E, half of the module's memory."""
+    width, low, high = {
+        "gfx90a": (4096, 3.2, 3.2),
+        "gfx942": (8192, 5.1, 6.0),
+        "gfx950": (8192, 7.8, 8.0),
+    }[device.arch]
+    assert low <= device.peak.gbs * 8 / width <= high
+
+
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
 def test_caches_are_faster_the_smaller_and_than_the_memory(device: Device) -> None:
     caches = device.peak.caches
