@@ -17,7 +17,6 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -258,11 +257,24 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         self._done = True  # it stays there: another thread's import would skip the next finder
         with quietly(f"the hooks are off: {fullname} cannot be watched"):
-            spec = find_spec(fullname)
+            spec = self._found(fullname, path, target)
             if spec is not None and spec.loader is not None:
                 spec.loader = _Loader(spec.loader, self._action)
                 return spec
         return None  # the next finders search as usual
+
+    def _found(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        # `importlib.util.find_spec` would import the parent once more. Python holds the lock of all
+        # imports while it asks a finder, so it would wait here for ever for a thread which imports
+        # the parent and needs that lock.
+        for finder in sys.meta_path:
+            if finder is not self and (find := getattr(finder, "find_spec", None)) is not None:
+                spec: importlib.machinery.ModuleSpec | None = find(fullname, path, target)
+                if spec is not None:
+                    return spec
+        return None
 
 
 class _Loader(importlib.abc.Loader):

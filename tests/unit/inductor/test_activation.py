@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,6 +150,54 @@ def test_a_module_that_is_there_is_acted_on_at_once_and_another_after_its_import
     assert len(seen) == 3
     for name in ("later_module", "other_module"):
         monkeypatch.delitem(sys.modules, name)
+
+
+TWO_THREADS = """
+import importlib, sys, threading
+from backend.inductor.hooks import activation
+sys.path.insert(0, sys.argv[1])
+import moments
+done = []
+activation.when_imported("half.child", lambda: done.append("child"))
+ours = sys.meta_path[0]
+class First:
+    # Python holds the lock of all imports here, and `half` goes on to its next import.
+    def find_spec(self, name, path, target=None):
+        if name != "half.child" or moments.asked.is_set():
+            return None
+        moments.asked.set()
+        return ours.find_spec(name, path, target)
+sys.meta_path.insert(0, First())
+threads = [threading.Thread(target=importlib.import_module, args=["half"], daemon=True)]
+threads[0].start()
+moments.begun.wait()
+threads.append(threading.Thread(target=importlib.import_module, args=["half.child"], daemon=True))
+threads[1].start()
+for thread in threads:
+    thread.join(20)
+print(done, [thread.is_alive() for thread in threads], flush=True)
+"""
+
+
+def test_a_thread_that_imports_a_watched_module_waits_for_no_other(tmp_path: Path) -> None:
+    """The other is within the import of its package."""
+    (tmp_path / "half").mkdir()
+    files = {
+        "moments": "import threading\nbegun, asked = threading.Event(), threading.Event()",
+        "half/__init__": "import moments\nmoments.begun.set()\nmoments.asked.wait()\nimport late",
+        "half/child": "",
+        "late": "",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_THREADS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "['child'] [False, False]\n", done.stderr
 
 
 def test_an_action_that_fails_costs_the_hooks_and_not_the_import(
