@@ -120,7 +120,8 @@ class FollowedFiles(ABC):
     @property
     def size(self) -> int:
         """Bytes of the files with tunings."""
-        return sum(size for _, _, size in self._stamps.values())
+        # A copy: the thread that reads adds to these while the screen adds them up.
+        return sum(size for _, _, size in list(self._stamps.values()))
 
     @property
     def read(self) -> int:

@@ -197,6 +197,24 @@ def test_a_folder_that_cannot_be_listed_is_said_once_and_until_it_can(
     assert (status.state, status.problems) == ("following", 0)
 
 
+def test_the_state_of_a_folder_is_given_while_another_thread_looks_for_it(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    put(folder / "a.log")
+    found = looked_at(folder)
+
+    class Between(dict[str, Fault]):
+        """The folder is deleted, and looked for, just before this is asked about it."""
+
+        def __contains__(self, path: object) -> bool:
+            (folder / "a.log").unlink()
+            folder.rmdir()
+            found.find()
+            return super().__contains__(path)
+
+    found._unlistable = Between()
+    assert next(status.path for status in found.statuses(None)) == str(folder)
+
+
 def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     log = put(tmp_path / "a.log")
     found = SourceSet([str(tmp_path), str(log)])
