@@ -49,11 +49,9 @@ def test_a_hidden_kernel_from_a_cache_is_counted_once() -> None:
     assert _row_counts(rows, hidden) == ["1 tuning", "1 from a cache"]
 
 
-async def test_files_are_read_though_the_start_lost_the_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def lost_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer of Textual that runs once finds a second gone at its next look at the clock."""
-    write_cache(tmp_path, 8)
     real, looks = _time.get_time, count()
 
     def look() -> float:
@@ -61,8 +59,23 @@ async def test_files_are_read_though_the_start_lost_the_core(
         return real() + (next(looks) if once else 0)
 
     monkeypatch.setattr(_time, "get_time", look)
+
+
+@pytest.mark.usefixtures("lost_core")
+async def test_files_are_read_though_the_start_lost_the_core(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 1)
+
+
+@pytest.mark.usefixtures("lost_core")
+async def test_the_app_s_own_timers_run_though_they_lost_the_core(tmp_path: Path) -> None:
+    async with running(tmp_path) as (app, pilot):
+        app.delay_update(0.001)
+        await until(pilot, lambda: not app._batch_count)
+        for width in (100, 90):
+            await pilot.resize_terminal(width, 30)
+            await until(pilot, lambda: app.screen.size.width == width)  # noqa: B023
 
 
 @pytest.mark.parametrize("size", SIZES)
