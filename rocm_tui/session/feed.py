@@ -305,8 +305,12 @@ class Feed:
         watched = (os.path.abspath(path) for path in self._watched if path != STDIN)  # noqa: PTH100
         if log in self._followed or where.intersection(watched):
             return
-        watcher = self._followed[log] = Watcher([log], self.inbox.put_records)
-        watcher.start()
+        watcher = Watcher([log], self.inbox.put_records)
+        try:
+            watcher.start()
+        except (OSError, RuntimeError):  # no descriptor or thread is free: the next update tries
+            return
+        self._followed[log] = watcher
 
     def leave(self, log: str) -> None:
         """The job is over: what was read of its log stays."""

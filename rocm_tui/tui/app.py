@@ -193,6 +193,12 @@ class RocmTui(BaseApp):
         self._taking = None
         if not self.is_running:
             return
+        try:
+            self._bring_up_to_date()
+        except Exception as error:  # the loop would only log it, and records that wait stay there
+            self._handle_exception(error)
+
+    def _bring_up_to_date(self) -> None:
         taken = self.feed.take()
         for status in taken.drifted:
             self._report_drift(status)

@@ -272,12 +272,18 @@ class Watcher:
         """Whether something came since the last search that may be a new source."""
 
     def start(self) -> None:
-        """Begin. The first batch is what the sources hold already."""
+        """Begin. The first batch is what the sources hold already. Raises OSError without a free
+        descriptor, RuntimeError without a free thread."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self._thread = threading.Thread(target=self._run, name="rocm-tui-watch", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="rocm-tui-watch", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._close()
+            raise
+        self._thread = thread
 
     def stop(self) -> None:
         """End: no thread and no descriptor is left, and `sink` is not called any more. A read that
@@ -290,14 +296,17 @@ class Watcher:
         thread.join(_PATIENCE)
         if thread.is_alive():  # in the middle of a read, which a slow disk may hold up
             return
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        self._close()
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """The state of each source, in the order given; a folder is followed by its files."""
         statuses = list(self._set.statuses(self._uncovered))
         statuses += [self._stdin.status()] if self._stdin is not None else []
         return tuple(statuses)
+
+    def _close(self) -> None:
+        os.close(self._wake_read)
+        os.close(self._wake_write)
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # the pipe is full, so it will wake

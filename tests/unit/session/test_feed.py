@@ -18,6 +18,7 @@ from backend.pins.store import PinStore
 from rocm_tui.ingest.records import STDIN, Record, Seen, SessionSeen
 from rocm_tui.session import feed as feed_module
 from rocm_tui.session.feed import Feed, Inbox, Keeper, Reconciler
+from tests.support.log_lab import MM
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
 
 KEY = TuningKey("mm", inputs(8), "highest")
@@ -248,6 +249,32 @@ def test_a_log_of_a_job_is_read_once_and_not_where_all_is_watched(
     said.clear()
     feed.stop()
     assert said[0] == f"stop {log}" and len(said) == 2
+
+
+@pytest.mark.parametrize("lacking", ["os.pipe", "threading.Thread.start"])
+def test_a_log_is_followed_once_there_are_threads_and_descriptors_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    feed = Feed([STDIN], Layout(tmp_path), lambda: None, polling=True)
+    log = tmp_path / "a.log"
+    log.write_text(MM)
+
+    def fail(*_: object) -> None:
+        raise (OSError if lacking == "os.pipe" else RuntimeError)("no more")
+
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patch:
+        patch.setattr(lacking, fail)
+        feed.follow(str(log))
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    feed.follow(str(log))
+    try:
+        end = time.monotonic() + 60
+        while not feed.model.held:
+            assert time.monotonic() < end
+            feed.take()
+    finally:
+        feed.stop()
 
 
 def test_a_drift_of_one_of_two_systems_is_reported_once(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Output
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from rocm_tui.session.feed import Feed, FeedState
 from rocm_tui.session.grouping import is_other
 from rocm_tui.session.model import Row
 from rocm_tui.tui.screens.help import HelpScreen
@@ -76,6 +77,19 @@ async def test_the_app_s_own_timers_run_though_they_lost_the_core(tmp_path: Path
         for width in (100, 90):
             await pilot.resize_terminal(width, 30)
             await until(pilot, lambda: app.screen.size.width == width)  # noqa: B023
+
+
+async def test_an_error_in_an_update_ends_the_program_with_that_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Feed) -> FeedState:
+        raise ValueError("of an update")
+
+    with pytest.raises(ValueError, match="of an update"):
+        async with running(tmp_path) as (app, pilot):
+            monkeypatch.setattr(Feed, "take", broken)
+            app.wake()
+            await until(pilot, lambda: not app.is_running)
 
 
 @pytest.mark.parametrize("size", SIZES)
