@@ -52,6 +52,7 @@ class Inbox:
         self._wake = wake
         self._lock = threading.Lock()
         self._batch = Batch()
+        self._pins: Sequence[PinStatus] = ()
         self._woken = False
 
     def put_records(self, records: list[Record]) -> None:
@@ -73,10 +74,14 @@ class Inbox:
     ) -> None:
         """Put the present pins, the ones that had drifted, and why pins cannot be kept."""
         with self._lock:
-            self._batch.pins = pins
+            self._batch.pins = self._pins = pins
             self._batch.drifted += drifted
             self._batch.pin_problem = problem
         self._ring()
+
+    def put_pin_problem(self, problem: Fault) -> None:
+        """Put why pins cannot be kept, with the last pins that were put."""
+        self.put_pins(self._pins, problem=problem)
 
     def take(self, most: int) -> tuple[Batch, bool]:
         """Return the records that have arrived, up to a limit, and whether more are waiting."""
@@ -175,6 +180,14 @@ _SHARE = 0.0015
 """The most that these comparisons may take of a core, while they are made more often than that."""
 
 
+def _may_be_pinned(layout: Layout) -> bool:
+    """Return whether there are pins, or the file system does not say: `Keeper` reports why."""
+    try:
+        return layout.pins.exists()
+    except OSError:
+        return True
+
+
 class Reconciler:
     """A thread that applies drifted pins again and puts every change into the inbox. The first look
     waits for `poke`, or a second."""
@@ -203,8 +216,19 @@ class Reconciler:
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
-        pinned = self._layout.pins.exists()
-        if pinned:
+        again = False
+        while not self._stopping.is_set():
+            try:
+                self._keep(again)
+            except Exception as error:  # the thread's outermost boundary: rows wait for the pins
+                what = f"{type(error).__name__}: {error}"
+                self._inbox.put_pin_problem(Fault(str(self._layout.pins), what))
+                again = True
+
+    def _keep(self, again: bool) -> None:
+        """Keep the pins until the end. `again`: it was tried before, and the problem is shown."""
+        pinned = again or _may_be_pinned(self._layout)
+        if pinned and not again:
             self._inbox.put_awaited(self._keys())
         self._wake.wait(_LOOK)  # the first rows come before what is loaded here
         if self._stopping.wait(_PAINT):
@@ -213,9 +237,10 @@ class Reconciler:
         seen: object = None
         while not self._stopping.is_set():
             # What changes while we reconcile is seen by the next look, and so is what we change.
-            now = keeper.stamps()
             poked = self._wake.is_set()
-            self._wake.clear()
+            if poked:  # else a poke that comes just now would be cleared unseen
+                self._wake.clear()
+            now = keeper.stamps()
             if poked or now != seen or time.monotonic() >= due:
                 begin = time.thread_time()
                 keeper.reconcile(read_only=self.read_only)
@@ -272,7 +297,7 @@ class Feed:
         self._settled = False
         self.read = False
         """Whether all that was there at the start is in the model."""
-        self._pinned = self._unread = layout.pins.exists()
+        self._pinned = self._unread = _may_be_pinned(layout)
         self._watched = with_tunings(paths, layout.root)
         sink = self.inbox.put_records
         self.watcher = Watcher(self._watched, sink, polling=polling, settled=self._settle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -152,6 +153,38 @@ def test_a_reconciler_repairs_unless_it_is_told_not_to(tmp_path: Path, read_only
     finally:
         reconciler.stop()
     assert [status.state for status in pins] == ["drifted" if read_only else "active"]
+
+
+def test_a_poke_just_after_a_reconciler_looked_for_one_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drift(tmp_path)
+    monkeypatch.setattr(feed_module, "_LOOK", 0.01)
+    monkeypatch.setattr(feed_module, "_RECONCILE", 1e9)
+    monkeypatch.setattr(feed_module, "_SHARE", 1e-15)
+    inbox = Inbox(lambda: None)
+    reconciler = Reconciler(Layout(tmp_path), inbox)
+    reconciler.read_only = True
+
+    class Poked(threading.Event):
+        """The person turns read-only off when the first states have come, just after a look."""
+
+        def is_set(self) -> bool:
+            before = super().is_set()
+            if not before and inbox._batch.pins:
+                reconciler.read_only = False
+                reconciler.poke()
+            return before
+
+    reconciler._wake = Poked()
+    reconciler.start()
+    try:
+        end = time.monotonic() + 60
+        while not (pins := inbox._batch.pins) or pins[0].state != "active":
+            assert time.monotonic() < end
+            time.sleep(0.005)
+    finally:
+        reconciler.stop()
 
 
 def test_nothing_is_taken_into_rows_before_it_is_known_what_is_pinned(tmp_path: Path) -> None:
