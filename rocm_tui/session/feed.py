@@ -39,6 +39,7 @@ class Batch:
     """Everything that arrived since the last look."""
 
     records: list[Record] = field(default_factory=list)
+    settled: bool = False
     awaited: frozenset[tuple[str, str]] | None = None
     pins: Sequence[PinStatus] | None = None
     pin_problem: Fault | None = None
@@ -58,6 +59,12 @@ class Inbox:
     def put_records(self, records: list[Record]) -> None:
         with self._lock:
             self._batch.records += records
+        self._ring()
+
+    def put_settled(self) -> None:
+        """Put that all records that were there at the start were put."""
+        with self._lock:
+            self._batch.settled = True
         self._ring()
 
     def put_awaited(self, keys: frozenset[tuple[str, str]]) -> None:
@@ -300,7 +307,7 @@ class Feed:
         self._pinned = self._unread = _may_be_pinned(layout)
         self._watched = with_tunings(paths, layout.root)
         sink = self.inbox.put_records
-        self.watcher = Watcher(self._watched, sink, polling=polling, settled=self._settle)
+        self.watcher = Watcher(self._watched, sink, polling=polling, settled=self.inbox.put_settled)
         self.reconciler = Reconciler(layout, self.inbox)
         self._texts = TextReader(layout, self.inbox.put_records)
         self._followed: dict[str, Watcher] = {}
@@ -311,11 +318,6 @@ class Feed:
         self._started = time.monotonic()
         self.watcher.start()
         self.reconciler.start()
-
-    def _settle(self) -> None:
-        """All that was there at the start is in the inbox."""
-        self._settled = True
-        self.inbox.put_records([])
 
     def stop(self) -> None:
         """End the threads; what they are writing is finished first."""
@@ -345,8 +347,8 @@ class Feed:
 
     def take(self) -> FeedState:
         """Bring the model up to date with what arrived, in a few hundredths of a second."""
-        came = self._settled  # asked before: what comes between the two is of a later take
         batch, more = self.inbox.take(_BITE)
+        self._settled = self._settled or batch.settled
         now = time.monotonic()
         old = now - self._started < _OLD
         self.model.put(batch.records, now=None if old else time.time())
@@ -364,12 +366,12 @@ class Feed:
             self.model.set_pins(self.pins)
         if self._unread:  # a row would say that what is not pinned is in use
             return FeedState(more, False, 0, batch.drifted)
-        if now >= self._rested or (came and not self.read and not more):
+        if now >= self._rested or (self._settled and not self.read and not more):
             self._join()
         waiting = more or self.model.unjoined
         if not waiting:
             self._texts.look(self.model)
-        settled = came and not waiting
+        settled = self._settled and not waiting
         if settled and not self.read and self._pinned:
             self.reconciler.poke()  # the rows are there: now whether their pins hold
         self.read = self.read or settled

@@ -193,7 +193,7 @@ def test_nothing_is_taken_into_rows_before_it_is_known_what_is_pinned(tmp_path: 
     pins.write_text("{}")
     for known in ("awaited", "pins"):
         feed = feed_of(tmp_path)
-        feed._settle()
+        feed.inbox.put_settled()
         feed.inbox.put_records(seen("mm"))
         state = feed.take()
         assert (state.more, state.settled, state.held, list(state.drifted)) == (False, False, 0, [])
@@ -215,7 +215,7 @@ def test_without_pins_none_are_waited_for(tmp_path: Path) -> None:
     feed = feed_of(tmp_path)
     feed.inbox.put_records(seen("mm"))
     assert not feed.take().settled and not feed.read
-    feed._settle()
+    feed.inbox.put_settled()
     assert feed.take().settled and feed.read and not feed.reconciler._wake.is_set()
     feed.inbox.put_records(seen("bmm"))
     feed._rested = time.monotonic() + 100
