@@ -111,6 +111,7 @@ class FolderEvents:
         self._watches: dict[str, _Watch] = {}
         self._mounts = mounted()
         self._observer: BaseObserver | None = None
+        self._threadless = False
 
     def sync(self, wanted: Mapping[str, bool]) -> bool:
         """Watch these absolute folders and no others: with their subfolders where the value is
@@ -156,7 +157,8 @@ class FolderEvents:
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.stop()
-            observer.join()
+            if observer.is_alive():  # not if there was no thread to start it
+                observer.join()
 
     def _report(self, paths: list[str]) -> None:
         with self._lock:
@@ -167,7 +169,7 @@ class FolderEvents:
 
     def _watch(self, real: str, names: frozenset[str], subfolders: bool) -> bool:
         inode = _inode(real)
-        if inode is None or is_remote(real, self._mounts):
+        if inode is None or self._threadless or is_remote(real, self._mounts):
             return False
         reporter = _Reporter(real, names, self._report)
         recursive = subfolders and _has_few_folders(real)
@@ -179,6 +181,10 @@ class FolderEvents:
                 reporter, real, recursive=recursive, event_filter=_EVENTS
             )
         except OSError:  # the system has no more watches for us
+            return False
+        except RuntimeError:  # nor threads: each attempt leaves descriptors of watchdog behind
+            self._threadless = True
+            self.stop()
             return False
         self._watches[real] = _Watch(inode, names, subfolders, recursive, reporter, observed)
         return True

@@ -235,11 +235,24 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
     assert counts[0] == counts[1] == counts[2]
 
 
-def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "inotify watch limit reached")
+class _TooMany(OSError):
+    def __init__(self) -> None:
+        super().__init__(errno.ENOSPC, "inotify watch limit reached")
 
-    monkeypatch.setattr(watcher.Observer, "schedule", full)
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [("schedule", _TooMany), ("schedule", RuntimeError), ("start", RuntimeError)],
+)
+def test_watch_limits_fall_back_to_polling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: type[Exception]
+) -> None:
+    threads = set(threading.enumerate())
+
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(watcher.Observer, method, full)
     path = tmp_path / "a.log"
     path.write_text(MM)
     found = Live([path], interval=0.02)
@@ -251,6 +264,7 @@ def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.M
         assert found.status(path).watched_by == "polling"
     finally:
         found.watcher.stop()
+    assert set(threading.enumerate()) <= threads
 
 
 def test_a_change_that_was_not_reported_is_seen(
