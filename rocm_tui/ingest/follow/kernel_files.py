@@ -201,6 +201,7 @@ class FollowedFiles(ABC):
     def _failed(self, error: OSError) -> list[Record]:
         why = clean(error.strerror or type(error).__name__)
         self.state = "unreadable"
+        self._again = None  # it is in the past: left to the next look at everything
         if why == self._failure:
             return []
         self._failure = why

@@ -86,7 +86,11 @@ class SourceSet:
     @property
     def retry_at(self) -> float | None:
         """When `look` has something to do even if nothing changes; monotonic seconds."""
-        times = [t.retry_at for t in self._tailers.values() if t.retry_at is not None]
+        times = [
+            max(t.retry_at, self._rest.get(path, 0.0))
+            for path, t in self._tailers.items()
+            if t.retry_at is not None
+        ]
         times += [self._rest[path] for path in self._pending]
         return min(times, default=None)
 

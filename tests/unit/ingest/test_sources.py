@@ -23,7 +23,7 @@ from rocm_tui.ingest.follow.sources import (
     members_of,
     read_sources,
 )
-from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, Tailer
 from rocm_tui.ingest.follow.tree import SourceFile, Tree
 from rocm_tui.ingest.records import STDIN, Gone, Record, Seen, Unread
 from tests.support.format_lab import KEY, cache_text
@@ -286,6 +286,16 @@ def test_a_document_rests_after_it_was_read(
     path.write_bytes(cache_text({}))
     assert later.retry_at is None and later.look() == []
     assert later.retry_at is not None and later.retry_at > time.monotonic()
+
+
+def test_a_broken_document_that_is_due_rests_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources_module, "REST", 1e9)
+    path = put(tmp_path / "cache" / HASH, "{")
+    found = looked_at(path)
+    due = time.monotonic() + HALF_WRITTEN
+    assert found.retry_at is not None and found.retry_at > due
 
 
 def test_a_change_in_a_cache_of_kernels_is_looked_at_alone(tmp_path: Path) -> None:
