@@ -310,7 +310,8 @@ class Feed:
         self.watcher = Watcher(self._watched, sink, polling=polling, settled=self.inbox.put_settled)
         self.reconciler = Reconciler(layout, self.inbox)
         self._texts = TextReader(layout, self.inbox.put_records)
-        self._followed: dict[str, Watcher] = {}
+        self._followed: dict[str, tuple[int, Watcher]] = {}
+        """The logs of jobs, each with the id of its latest job."""
         self._started = 0.0
         self._spent = self._rested = 0.0
 
@@ -321,29 +322,35 @@ class Feed:
 
     def stop(self) -> None:
         """End the threads; what they are writing is finished first."""
-        for log in list(self._followed):
-            self.leave(log)
+        for _, watcher in self._followed.values():
+            watcher.stop()
+        self._followed.clear()
         self.watcher.stop()
         self.reconciler.stop()
 
-    def follow(self, log: str) -> None:
-        """Read the log of a job as well, unless it lies where everything is watched."""
+    def follow(self, log: str, job: int) -> None:
+        """Read a log of a job as well, unless it is where everything is watched. Each worker of a
+        job has a log, and a worker may do several jobs."""
         where = {log, os.path.dirname(log), str(self.layout.root)}  # noqa: PTH120
         watched = (os.path.abspath(path) for path in self._watched if path != STDIN)  # noqa: PTH100
-        if log in self._followed or where.intersection(watched):
+        if where.intersection(watched):
+            return
+        if log in self._followed:
+            self._followed[log] = job, self._followed[log][1]
             return
         watcher = Watcher([log], self.inbox.put_records)
         try:
             watcher.start()
         except (OSError, RuntimeError):  # no descriptor or thread is free: the next update tries
             return
-        self._followed[log] = watcher
+        self._followed[log] = job, watcher
 
-    def leave(self, log: str) -> None:
-        """The job is over: what was read of its log stays."""
-        watcher = self._followed.pop(log, None)
-        if watcher is not None:
-            watcher.stop()
+    def leave(self, job: int) -> None:
+        """Read the logs of a job to their ends, and no further. What was read stays."""
+        for log, (latest, watcher) in list(self._followed.items()):
+            if latest == job:
+                del self._followed[log]
+                watcher.finish()
 
     def take(self) -> FeedState:
         """Bring the model up to date with what arrived, in a few hundredths of a second."""

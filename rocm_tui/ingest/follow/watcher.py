@@ -267,9 +267,10 @@ class Watcher:
         self._interval = interval
         self._events: FolderEvents | None = None
         self._uncovered: frozenset[str] | None = None
-        self._stopping = False
+        self._stopping = self._finishing = False
         self._settled = settled
         self._wake_read, self._wake_write = -1, -1
+        self._pipe_lock = threading.Lock()  # no other thread writes to what was closed
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
         self._next_poll = 0.0
@@ -304,6 +305,16 @@ class Watcher:
             return
         self._close()
 
+    def finish(self) -> None:
+        """End after one more look at everything, which is not waited for."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._finishing = True
+        self._wake()
+        if not thread.is_alive():  # an error ended it before
+            self._close()
+
     def sources(self) -> tuple[SourceStatus, ...]:
         """The state of each source, in the order given; a folder is followed by its files."""
         statuses = list(self._set.statuses(self._uncovered))
@@ -311,12 +322,16 @@ class Watcher:
         return tuple(statuses)
 
     def _close(self) -> None:
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        with self._pipe_lock:
+            if self._wake_write >= 0:
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # the pipe is full, so it will wake
-            os.write(self._wake_write, b"!")
+        with self._pipe_lock, suppress(BlockingIOError):  # the pipe is full, so it will wake
+            if self._wake_write >= 0:
+                os.write(self._wake_write, b"!")
 
     # In our own thread
 
@@ -329,15 +344,19 @@ class Watcher:
                 self._events = FolderEvents(self._wake)
             if not self._stopping:
                 self._put(self._sweep())
-            while not self._stopping:
+            while not (self._stopping or self._finishing):
                 stdin = self._wait()
                 if not self._stopping:
                     self._put(self._step(stdin))
+            if self._finishing:
+                self._put(self._set.look())
         except Exception as error:  # the thread's outermost boundary: say that it ended
             self._put([Fault("", f"watching stopped: {type(error).__name__}: {error}")])
         finally:
             if self._events is not None:
                 self._events.stop()
+            if self._finishing:
+                self._close()
 
     def _put(self, batch: list[Record]) -> None:
         if batch and not self._stopping:

@@ -208,6 +208,27 @@ def test_all_that_is_there_is_told_before_it_counts_as_all(tmp_path: Path) -> No
     assert told == [["mm"]]
 
 
+def test_what_a_finished_log_got_last_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "SWEEP", 1e6)
+    path = tmp_path / "a.log"
+    path.write_text(MM)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    found = Live([path], polling=True, interval=1e6)
+    found.watcher.start()
+    found.until(lambda view: view.ops == ["mm"])
+    thread = found.watcher._thread
+    assert thread is not None
+    append(path, BMM)
+    found.watcher.finish()
+    found.watcher.finish()
+    thread.join(60)
+    assert found.view.ops == ["mm", "bmm"]
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    found.watcher._wake()  # as watchdog may do late
+
+
 def test_a_cut_table_is_told_without_another_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,6 +259,9 @@ def test_a_log_of_a_job_is_read_once_and_not_where_all_is_watched(
         def stop(self) -> None:
             said.append(f"stop {' '.join(self.paths)}")
 
+        def finish(self) -> None:
+            said.append(f"finish {' '.join(self.paths)}")
+
     monkeypatch.setattr(feed_module, "Watcher", Told)
     monkeypatch.chdir(tmp_path)
     root, away = tmp_path / "cache", "/elsewhere"
@@ -272,13 +275,20 @@ def test_a_log_of_a_job_is_read_once_and_not_where_all_is_watched(
     ):
         feed = Feed(watched, Layout(root), lambda: None, polling=True)
         said.clear()
-        feed.follow(log)
-        feed.follow(log)
+        feed.follow(log, 1)
+        feed.follow(log, 1)
         assert said == ([f"start {log}"] if follows else []), watched
-    feed.leave("/none.log")
-    feed.leave(log)
-    assert said[1:] == [f"stop {log}"]
-    feed.follow(log)
+    feed.leave(2)
+    feed.leave(1)
+    assert said[1:] == [f"finish {log}"]
+    said.clear()
+    for job, worker in ((3, "a"), (3, "b"), (4, "b"), (3, "c")):
+        feed.follow(f"{away}/{worker}.log", job)
+    feed.leave(3)
+    assert said[3:] == [f"finish {away}/a.log", f"finish {away}/c.log"], "the job 4 writes the b"
+    feed.leave(4)
+    assert said[5:] == [f"finish {away}/b.log"]
+    feed.follow(log, 5)
     said.clear()
     feed.stop()
     assert said[0] == f"stop {log}" and len(said) == 2
@@ -298,9 +308,9 @@ def test_a_log_is_followed_once_there_are_threads_and_descriptors_again(
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with monkeypatch.context() as patch:
         patch.setattr(lacking, fail)
-        feed.follow(str(log))
+        feed.follow(str(log), 1)
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
-    feed.follow(str(log))
+    feed.follow(str(log), 1)
     try:
         end = time.monotonic() + 60
         while not feed.model.held:
