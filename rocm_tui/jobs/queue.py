@@ -255,14 +255,18 @@ class JobQueue:
             return
         for entry in self._entries.values():
             if entry.job.state == "queued" and lane in entry.lanes:
-                self._running[lane] = entry
                 entry.job = replace(entry.job, state="running", device=lane, started=time.time())
                 name = f"job {entry.job.id}"
-                entry.thread = threading.Thread(
-                    target=self._work, args=(entry,), name=name, daemon=True
-                )
-                entry.thread.start()
-                return
+                thread = threading.Thread(target=self._work, args=(entry,), name=name, daemon=True)
+                self._running[lane], entry.thread = entry, thread
+                try:
+                    thread.start()
+                except RuntimeError as error:  # a limit of the system: the next job may start later
+                    del self._running[lane]
+                    entry.thread = None
+                    self._end(entry, "failed", reason=plain(str(error)))
+                else:
+                    return
 
     def _work(self, entry: _Entry) -> None:
         try:

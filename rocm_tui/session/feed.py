@@ -39,6 +39,7 @@ class Batch:
     """Everything that arrived since the last look."""
 
     records: list[Record] = field(default_factory=list)
+    settled: bool = False
     awaited: frozenset[tuple[str, str]] | None = None
     pins: Sequence[PinStatus] | None = None
     pin_problem: Fault | None = None
@@ -52,11 +53,18 @@ class Inbox:
         self._wake = wake
         self._lock = threading.Lock()
         self._batch = Batch()
+        self._pins: Sequence[PinStatus] = ()
         self._woken = False
 
     def put_records(self, records: list[Record]) -> None:
         with self._lock:
             self._batch.records += records
+        self._ring()
+
+    def put_settled(self) -> None:
+        """Put that all records that were there at the start were put."""
+        with self._lock:
+            self._batch.settled = True
         self._ring()
 
     def put_awaited(self, keys: frozenset[tuple[str, str]]) -> None:
@@ -73,10 +81,14 @@ class Inbox:
     ) -> None:
         """Put the present pins, the ones that had drifted, and why pins cannot be kept."""
         with self._lock:
-            self._batch.pins = pins
+            self._batch.pins = self._pins = pins
             self._batch.drifted += drifted
             self._batch.pin_problem = problem
         self._ring()
+
+    def put_pin_problem(self, problem: Fault) -> None:
+        """Put why pins cannot be kept, with the last pins that were put."""
+        self.put_pins(self._pins, problem=problem)
 
     def take(self, most: int) -> tuple[Batch, bool]:
         """Return the records that have arrived, up to a limit, and whether more are waiting."""
@@ -175,6 +187,14 @@ _SHARE = 0.0015
 """The most that these comparisons may take of a core, while they are made more often than that."""
 
 
+def _may_be_pinned(layout: Layout) -> bool:
+    """Return whether there are pins, or the file system does not say: `Keeper` reports why."""
+    try:
+        return layout.pins.exists()
+    except OSError:
+        return True
+
+
 class Reconciler:
     """A thread that applies drifted pins again and puts every change into the inbox. The first look
     waits for `poke`, or a second."""
@@ -203,8 +223,19 @@ class Reconciler:
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
-        pinned = self._layout.pins.exists()
-        if pinned:
+        again = False
+        while not self._stopping.is_set():
+            try:
+                self._keep(again)
+            except Exception as error:  # the thread's outermost boundary: rows wait for the pins
+                what = f"{type(error).__name__}: {error}"
+                self._inbox.put_pin_problem(Fault(str(self._layout.pins), what))
+                again = True
+
+    def _keep(self, again: bool) -> None:
+        """Keep the pins until the end. `again`: it was tried before, and the problem is shown."""
+        pinned = again or _may_be_pinned(self._layout)
+        if pinned and not again:
             self._inbox.put_awaited(self._keys())
         self._wake.wait(_LOOK)  # the first rows come before what is loaded here
         if self._stopping.wait(_PAINT):
@@ -213,9 +244,10 @@ class Reconciler:
         seen: object = None
         while not self._stopping.is_set():
             # What changes while we reconcile is seen by the next look, and so is what we change.
-            now = keeper.stamps()
             poked = self._wake.is_set()
-            self._wake.clear()
+            if poked:  # else a poke that comes just now would be cleared unseen
+                self._wake.clear()
+            now = keeper.stamps()
             if poked or now != seen or time.monotonic() >= due:
                 begin = time.thread_time()
                 keeper.reconcile(read_only=self.read_only)
@@ -272,13 +304,14 @@ class Feed:
         self._settled = False
         self.read = False
         """Whether all that was there at the start is in the model."""
-        self._pinned = self._unread = layout.pins.exists()
+        self._pinned = self._unread = _may_be_pinned(layout)
         self._watched = with_tunings(paths, layout.root)
         sink = self.inbox.put_records
-        self.watcher = Watcher(self._watched, sink, polling=polling, settled=self._settle)
+        self.watcher = Watcher(self._watched, sink, polling=polling, settled=self.inbox.put_settled)
         self.reconciler = Reconciler(layout, self.inbox)
         self._texts = TextReader(layout, self.inbox.put_records)
-        self._followed: dict[str, Watcher] = {}
+        self._followed: dict[str, tuple[int, Watcher]] = {}
+        """The logs of jobs, each with the id of its latest job."""
         self._started = 0.0
         self._spent = self._rested = 0.0
 
@@ -287,37 +320,42 @@ class Feed:
         self.watcher.start()
         self.reconciler.start()
 
-    def _settle(self) -> None:
-        """All that was there at the start is in the inbox."""
-        self._settled = True
-        self.inbox.put_records([])
-
     def stop(self) -> None:
         """End the threads; what they are writing is finished first."""
-        for log in list(self._followed):
-            self.leave(log)
+        for _, watcher in self._followed.values():
+            watcher.stop()
+        self._followed.clear()
         self.watcher.stop()
         self.reconciler.stop()
 
-    def follow(self, log: str) -> None:
-        """Read the log of a job as well, unless it lies where everything is watched."""
+    def follow(self, log: str, job: int) -> None:
+        """Read a log of a job as well, unless it is where everything is watched. Each worker of a
+        job has a log, and a worker may do several jobs."""
         where = {log, os.path.dirname(log), str(self.layout.root)}  # noqa: PTH120
         watched = (os.path.abspath(path) for path in self._watched if path != STDIN)  # noqa: PTH100
-        if log in self._followed or where.intersection(watched):
+        if where.intersection(watched):
             return
-        watcher = self._followed[log] = Watcher([log], self.inbox.put_records)
-        watcher.start()
+        if log in self._followed:
+            self._followed[log] = job, self._followed[log][1]
+            return
+        watcher = Watcher([log], self.inbox.put_records)
+        try:
+            watcher.start()
+        except (OSError, RuntimeError):  # no descriptor or thread is free: the next update tries
+            return
+        self._followed[log] = job, watcher
 
-    def leave(self, log: str) -> None:
-        """The job is over: what was read of its log stays."""
-        watcher = self._followed.pop(log, None)
-        if watcher is not None:
-            watcher.stop()
+    def leave(self, job: int) -> None:
+        """Read the logs of a job to their ends, and no further. What was read stays."""
+        for log, (latest, watcher) in list(self._followed.items()):
+            if latest == job:
+                del self._followed[log]
+                watcher.finish()
 
     def take(self) -> FeedState:
         """Bring the model up to date with what arrived, in a few hundredths of a second."""
-        came = self._settled  # asked before: what comes between the two is of a later take
         batch, more = self.inbox.take(_BITE)
+        self._settled = self._settled or batch.settled
         now = time.monotonic()
         old = now - self._started < _OLD
         self.model.put(batch.records, now=None if old else time.time())
@@ -335,12 +373,12 @@ class Feed:
             self.model.set_pins(self.pins)
         if self._unread:  # a row would say that what is not pinned is in use
             return FeedState(more, False, 0, batch.drifted)
-        if now >= self._rested or (came and not self.read and not more):
+        if now >= self._rested or (self._settled and not self.read and not more):
             self._join()
         waiting = more or self.model.unjoined
         if not waiting:
             self._texts.look(self.model)
-        settled = came and not waiting
+        settled = self._settled and not waiting
         if settled and not self.read and self._pinned:
             self.reconciler.poke()  # the rows are there: now whether their pins hold
         self.read = self.read or settled

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -195,11 +196,12 @@ class TextReader:
         state = keys, model.held
         if not keys or state == self._seen or (self._thread and self._thread.is_alive()):
             return
-        self._seen = state
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._read, args=(keys, tunings_of(model)), name="graph texts", daemon=True
         )
-        self._thread.start()
+        with suppress(RuntimeError):  # no thread is free: the next look tries again
+            thread.start()
+            self._seen, self._thread = state, thread
 
     def _read(self, keys: Sequence[str], tunings: Mapping[TuningKey, Choices]) -> None:
         self._put([*read_texts(keys, tunings, self._layout)])

@@ -45,7 +45,7 @@ _BREATH = 0.002
 _TICK = 5.0
 """Seconds between two updates of the displayed ages."""
 _AFTER = 3.0
-"""Seconds for which the log of a job is still read after the job is over."""
+"""Seconds for which the logs of a job are still read after the job is over."""
 _MISTAKES = 3
 """The maximum number of mistakes in the settings that are shown one by one."""
 _REASON = 160
@@ -193,6 +193,12 @@ class RocmTui(BaseApp):
         self._taking = None
         if not self.is_running:
             return
+        try:
+            self._bring_up_to_date()
+        except Exception as error:  # the loop would only log it, and records that wait stay there
+            self._handle_exception(error)
+
+    def _bring_up_to_date(self) -> None:
         taken = self.feed.take()
         for status in taken.drifted:
             self._report_drift(status)
@@ -223,10 +229,10 @@ class RocmTui(BaseApp):
         jobs, ended = queue.look()
         for job in jobs:
             if not job.over and job.progress.log:
-                self.feed.follow(job.progress.log)
+                self.feed.follow(job.progress.log, job.id)
         for job in ended:
             self._report_job(job)
-            after(self, _AFTER, partial(self.feed.leave, job.progress.log))
+            after(self, _AFTER, partial(self.feed.leave, job.id))
 
     # Notices of what happened without a key.
 

@@ -21,6 +21,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message_pump import MessagePump
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen, Screen
+from textual.timer import Timer, TimerCallback
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
@@ -73,10 +74,7 @@ def load_screen(name: str) -> type[Screen[Any]]:
 
 def after(pump: MessagePump, seconds: float, callback: Callable[[], object]) -> None:
     """Call `callback` once in the message loop of an app, a screen or a widget, unless that ends
-    before.
-
-    A one-shot timer of Textual (`set_timer`, 8.2) whose process loses the core for longer than its
-    delay as it begins counts its only turn as missed, and never calls.
+    before. Unlike a timer of Textual it is never skipped; see `BaseApp.set_timer`.
     """
     asyncio.get_running_loop().call_later(seconds, pump.call_next, callback)
 
@@ -202,6 +200,25 @@ class BaseApp(KeysInOrder):
     def wake(self) -> None:
         """Process the new records soon; may be called from any thread."""
         raise NotImplementedError
+
+    def set_timer(
+        self,
+        delay: float,
+        callback: TimerCallback | None = None,
+        *,
+        name: str | None = None,
+        pause: bool = False,
+    ) -> Timer:
+        """Call a function once after `delay` seconds, also when the process was busy meanwhile.
+
+        A timer of Textual 8.2 skips each turn whose time has passed. If the process loses the core
+        for longer than the delay just as a one-shot timer begins, its only turn is skipped.
+        Textual's app paints nothing after such a loss in `delay_update`, and ignores all further
+        changes of the terminal's size after one in its resize timer.
+        """
+        timer = super().set_timer(delay, callback, name=name, pause=pause)
+        timer._skip = False  # in time: its task has not begun yet
+        return timer
 
     def on_load(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -120,7 +120,8 @@ class FollowedFiles(ABC):
     @property
     def size(self) -> int:
         """Bytes of the files with tunings."""
-        return sum(size for _, _, size in self._stamps.values())
+        # A copy: the thread that reads adds to these while the screen adds them up.
+        return sum(size for _, _, size in list(self._stamps.values()))
 
     @property
     def read(self) -> int:
@@ -200,6 +201,7 @@ class FollowedFiles(ABC):
     def _failed(self, error: OSError) -> list[Record]:
         why = clean(error.strerror or type(error).__name__)
         self.state = "unreadable"
+        self._again = None  # it is in the past: left to the next look at everything
         if why == self._failure:
             return []
         self._failure = why

@@ -86,7 +86,11 @@ class SourceSet:
     @property
     def retry_at(self) -> float | None:
         """When `look` has something to do even if nothing changes; monotonic seconds."""
-        times = [t.retry_at for t in self._tailers.values() if t.retry_at is not None]
+        times = [
+            max(t.retry_at, self._rest.get(path, 0.0))
+            for path, t in self._tailers.items()
+            if t.retry_at is not None
+        ]
         times += [self._rest[path] for path in self._pending]
         return min(times, default=None)
 
@@ -215,14 +219,15 @@ class SourceSet:
         `uncovered` are the sources that are polled: all of them where it is None.
         """
         statuses: list[SourceStatus] = []
-        tailers, roots = self._tailers, self._roots
+        # Taken once: the thread that reads replaces them meanwhile.
+        tailers, roots, trees = self._tailers, self._roots, self._trees
 
         def watched_by(path: str) -> Literal["inotify", "polling"]:
             return "polling" if uncovered is None or path in uncovered else "inotify"
 
         for root in self.paths:
-            if root in self._trees and root not in tailers:  # a cache of Triton is one source
-                bad, words = root in self._unlistable, self._trees[root].words
+            if root in trees and root not in tailers:  # a cache of Triton is one source
+                bad, words = root in self._unlistable, trees[root].words
                 state: SourceState = "unreadable" if bad and not words else "following"
                 by = watched_by(root)
                 statuses.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state, words))

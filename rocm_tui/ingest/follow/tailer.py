@@ -456,6 +456,8 @@ class Tailer:
     def _failed(self, error: OSError) -> list[Record]:
         why = clean(error.strerror or type(error).__name__)
         self._now.stamp, self.state = None, "unreadable"
+        # Left to the next look at everything: what was due stays due and would be polled endlessly.
+        self._now.settle_at = self._now.broken_since = None
         if why == self._failure:
             return []
         self._failure = why

@@ -111,6 +111,7 @@ class FolderEvents:
         self._watches: dict[str, _Watch] = {}
         self._mounts = mounted()
         self._observer: BaseObserver | None = None
+        self._threadless = False
 
     def sync(self, wanted: Mapping[str, bool]) -> bool:
         """Watch these absolute folders and no others: with their subfolders where the value is
@@ -156,7 +157,8 @@ class FolderEvents:
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.stop()
-            observer.join()
+            if observer.is_alive():  # not if there was no thread to start it
+                observer.join()
 
     def _report(self, paths: list[str]) -> None:
         with self._lock:
@@ -167,7 +169,7 @@ class FolderEvents:
 
     def _watch(self, real: str, names: frozenset[str], subfolders: bool) -> bool:
         inode = _inode(real)
-        if inode is None or is_remote(real, self._mounts):
+        if inode is None or self._threadless or is_remote(real, self._mounts):
             return False
         reporter = _Reporter(real, names, self._report)
         recursive = subfolders and _has_few_folders(real)
@@ -179,6 +181,10 @@ class FolderEvents:
                 reporter, real, recursive=recursive, event_filter=_EVENTS
             )
         except OSError:  # the system has no more watches for us
+            return False
+        except RuntimeError:  # nor threads: each attempt leaves descriptors of watchdog behind
+            self._threadless = True
+            self.stop()
             return False
         self._watches[real] = _Watch(inode, names, subfolders, recursive, reporter, observed)
         return True
@@ -261,9 +267,10 @@ class Watcher:
         self._interval = interval
         self._events: FolderEvents | None = None
         self._uncovered: frozenset[str] | None = None
-        self._stopping = False
+        self._stopping = self._finishing = False
         self._settled = settled
         self._wake_read, self._wake_write = -1, -1
+        self._pipe_lock = threading.Lock()  # no other thread writes to what was closed
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
         self._next_poll = 0.0
@@ -272,12 +279,18 @@ class Watcher:
         """Whether something came since the last search that may be a new source."""
 
     def start(self) -> None:
-        """Begin. The first batch is what the sources hold already."""
+        """Begin. The first batch is what the sources hold already. Raises OSError without a free
+        descriptor, RuntimeError without a free thread."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self._thread = threading.Thread(target=self._run, name="rocm-tui-watch", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="rocm-tui-watch", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._close()
+            raise
+        self._thread = thread
 
     def stop(self) -> None:
         """End: no thread and no descriptor is left, and `sink` is not called any more. A read that
@@ -290,8 +303,17 @@ class Watcher:
         thread.join(_PATIENCE)
         if thread.is_alive():  # in the middle of a read, which a slow disk may hold up
             return
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        self._close()
+
+    def finish(self) -> None:
+        """End after one more look at everything, which is not waited for."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._finishing = True
+        self._wake()
+        if not thread.is_alive():  # an error ended it before
+            self._close()
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """The state of each source, in the order given; a folder is followed by its files."""
@@ -299,9 +321,17 @@ class Watcher:
         statuses += [self._stdin.status()] if self._stdin is not None else []
         return tuple(statuses)
 
+    def _close(self) -> None:
+        with self._pipe_lock:
+            if self._wake_write >= 0:
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1
+
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # the pipe is full, so it will wake
-            os.write(self._wake_write, b"!")
+        with self._pipe_lock, suppress(BlockingIOError):  # the pipe is full, so it will wake
+            if self._wake_write >= 0:
+                os.write(self._wake_write, b"!")
 
     # In our own thread
 
@@ -314,15 +344,19 @@ class Watcher:
                 self._events = FolderEvents(self._wake)
             if not self._stopping:
                 self._put(self._sweep())
-            while not self._stopping:
+            while not (self._stopping or self._finishing):
                 stdin = self._wait()
                 if not self._stopping:
                     self._put(self._step(stdin))
+            if self._finishing:
+                self._put(self._set.look())
         except Exception as error:  # the thread's outermost boundary: say that it ended
             self._put([Fault("", f"watching stopped: {type(error).__name__}: {error}")])
         finally:
             if self._events is not None:
                 self._events.stop()
+            if self._finishing:
+                self._close()
 
     def _put(self, batch: list[Record]) -> None:
         if batch and not self._stopping:

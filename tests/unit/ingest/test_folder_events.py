@@ -97,6 +97,25 @@ def test_one_folder_by_two_names(tmp_path: Path, events: FolderEvents) -> None:
     assert until(events, link / "y") == {str(link / "y")}
 
 
+def test_without_threads_no_folder_is_covered_and_it_is_not_tried_again(
+    tmp_path: Path, events: FolderEvents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    wanted = {str(tmp_path / name): False for name in "ab"}
+    events.sync({str(tmp_path / "a"): False})
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert not events.sync(wanted)
+    assert not events.sync(wanted) and not any(map(events.covers, wanted))
+    assert len(list(Path("/proc/self/fd").iterdir())) < descriptors
+
+
 def test_too_many_folders_are_not_covered(
     tmp_path: Path, events: FolderEvents, monkeypatch: pytest.MonkeyPatch
 ) -> None:

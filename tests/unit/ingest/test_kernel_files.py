@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 
@@ -92,14 +92,36 @@ def test_what_the_system_refuses_is_one_problem_until_it_does_not(
     assert follower.poll(1.0) == [] and (follower.state, follower.problems) == ("unreadable", 1)
     folder.unlink()
     put_one(folder, 1)
+    (folder / digest(2)).mkdir()  # Triton is timing this kernel
     gone, *records = follower.poll(2.0)
     assert gone == Gone(follower.path) and len(seen(records)) == 1
     assert (follower.state, follower.problems) == ("following", 0)
+    assert follower.retry_at is not None
     folder.rename(tmp_path / "away")
     folder.symlink_to(folder)
     assert [type(record) for record in follower.poll(3.0)] == [Unread]
+    assert follower.retry_at is None, "it would be looked at endlessly"
     folder.unlink()
     assert Gone(follower.path) in follower.poll(4.0) and follower.problems == 0
+
+
+@BOTH
+def test_the_size_is_counted_while_another_thread_reads_more(
+    tmp_path: Path, of: Callable[..., FollowedFiles], put_one: Callable[[Path, int], Path]
+) -> None:
+    follower, path = of(tmp_path), str(put_one(tmp_path, 1))
+    follower.poll(0.0)
+
+    class Stamp(tuple[int, int, int]):
+        """The other thread adds a file just when this one is looked at."""
+
+        def __iter__(self) -> Iterator[int]:
+            follower._stamps["another"] = (0, 0, 1000)
+            return super().__iter__()
+
+    follower._stamps[path] = Stamp(follower._stamps[path])  # type: ignore[assignment]
+    before = follower._stamps[path][2]
+    assert follower.size == before and follower.size == before + 1000
 
 
 @BOTH

@@ -23,7 +23,7 @@ from rocm_tui.ingest.follow.sources import (
     members_of,
     read_sources,
 )
-from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, Tailer
 from rocm_tui.ingest.follow.tree import SourceFile, Tree
 from rocm_tui.ingest.records import STDIN, Gone, Record, Seen, Unread
 from tests.support.format_lab import KEY, cache_text
@@ -197,6 +197,24 @@ def test_a_folder_that_cannot_be_listed_is_said_once_and_until_it_can(
     assert (status.state, status.problems) == ("following", 0)
 
 
+def test_the_state_of_a_folder_is_given_while_another_thread_looks_for_it(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    put(folder / "a.log")
+    found = looked_at(folder)
+
+    class Between(dict[str, Fault]):
+        """The folder is deleted, and looked for, just before this is asked about it."""
+
+        def __contains__(self, path: object) -> bool:
+            (folder / "a.log").unlink()
+            folder.rmdir()
+            found.find()
+            return super().__contains__(path)
+
+    found._unlistable = Between()
+    assert next(status.path for status in found.statuses(None)) == str(folder)
+
+
 def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     log = put(tmp_path / "a.log")
     found = SourceSet([str(tmp_path), str(log)])
@@ -268,6 +286,16 @@ def test_a_document_rests_after_it_was_read(
     path.write_bytes(cache_text({}))
     assert later.retry_at is None and later.look() == []
     assert later.retry_at is not None and later.retry_at > time.monotonic()
+
+
+def test_a_broken_document_that_is_due_rests_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources_module, "REST", 1e9)
+    path = put(tmp_path / "cache" / HASH, "{")
+    found = looked_at(path)
+    due = time.monotonic() + HALF_WRITTEN
+    assert found.retry_at is not None and found.retry_at > due
 
 
 def test_a_change_in_a_cache_of_kernels_is_looked_at_alone(tmp_path: Path) -> None:

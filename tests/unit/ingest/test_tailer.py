@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -66,6 +67,28 @@ def test_what_the_system_refuses_is_one_problem_until_it_does_not(tmp_path: Path
     assert len(tailer.poll()) == 1
     path.unlink()
     assert tailer.poll() == [Gone(str(path), anew=True)] and tailer.state == "waiting"
+
+
+@pytest.mark.parametrize("text", [MM, '{"cache": {'])
+def test_what_the_system_refuses_is_not_due_before_the_next_look_at_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "a"
+    path.write_text(text)
+    tailer = Tailer(str(path))
+    tailer.poll(0.0)
+    assert tailer.retry_at is not None
+
+    def stale(_: Path) -> os.stat_result:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", stale)
+        for now in (tailer.retry_at, tailer.retry_at + 10.0):
+            tailer.poll(now)
+            assert tailer.state == "unreadable" and tailer.retry_at is None
+    tailer.poll(20.0)
+    assert tailer.state == "following" and tailer.retry_at is not None
 
 
 def test_a_document_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,6 +208,27 @@ def test_all_that_is_there_is_told_before_it_counts_as_all(tmp_path: Path) -> No
     assert told == [["mm"]]
 
 
+def test_what_a_finished_log_got_last_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "SWEEP", 1e6)
+    path = tmp_path / "a.log"
+    path.write_text(MM)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    found = Live([path], polling=True, interval=1e6)
+    found.watcher.start()
+    found.until(lambda view: view.ops == ["mm"])
+    thread = found.watcher._thread
+    assert thread is not None
+    append(path, BMM)
+    found.watcher.finish()
+    found.watcher.finish()
+    thread.join(60)
+    assert found.view.ops == ["mm", "bmm"]
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    found.watcher._wake()  # as watchdog may do late
+
+
 def test_a_cut_table_is_told_without_another_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,11 +256,24 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
     assert counts[0] == counts[1] == counts[2]
 
 
-def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "inotify watch limit reached")
+class _TooMany(OSError):
+    def __init__(self) -> None:
+        super().__init__(errno.ENOSPC, "inotify watch limit reached")
 
-    monkeypatch.setattr(watcher.Observer, "schedule", full)
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [("schedule", _TooMany), ("schedule", RuntimeError), ("start", RuntimeError)],
+)
+def test_watch_limits_fall_back_to_polling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: type[Exception]
+) -> None:
+    threads = set(threading.enumerate())
+
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(watcher.Observer, method, full)
     path = tmp_path / "a.log"
     path.write_text(MM)
     found = Live([path], interval=0.02)
@@ -251,6 +285,7 @@ def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.M
         assert found.status(path).watched_by == "polling"
     finally:
         found.watcher.stop()
+    assert set(threading.enumerate()) <= threads
 
 
 def test_a_change_that_was_not_reported_is_seen(

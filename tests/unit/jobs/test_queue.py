@@ -241,6 +241,27 @@ def test_the_screen_is_woken_once_until_it_looks(queue: JobQueue, woken: list[fl
     assert len(woken) == 2
 
 
+def test_a_job_without_a_thread_fails_and_leaves_the_device_to_the_next(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, held, last = threading.Thread.start, Held(), Held()
+    queue.submit(order(held))
+    second, third = queue.submit(order(Held())), queue.submit(order(last))
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == f"job {second.id}":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    held.go.set()
+    last.go.set()
+    assert ended(queue, third.id).state == "done"
+    assert (job(queue, 1).state, job(queue, second.id).state) == ("done", "failed")
+    assert job(queue, second.id).reason == "can't start new thread"
+    assert {one.id for one in queue.look()[1]} == {1, second.id, third.id}
+
+
 def test_a_queue_that_is_stopped_starts_nothing_more(queue: JobQueue) -> None:
     work = Held()
     work.go.set()

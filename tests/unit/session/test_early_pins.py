@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
@@ -16,6 +19,7 @@ from backend.pins.store import PinStore
 from rocm_tui.ingest.records import Seen
 from rocm_tui.render.detail import row_verdict
 from rocm_tui.render.tunings import cells
+from rocm_tui.session import feed as feed_module
 from rocm_tui.session.feed import Feed, Inbox, Keeper, Reconciler
 from rocm_tui.session.in_use import gain, in_use, lead, time_ms
 from rocm_tui.session.model import Row
@@ -105,6 +109,42 @@ def test_pins_that_cannot_be_read_or_are_gone_hold_no_row_back(tmp_path: Path) -
     layout.pins.unlink()
     Keeper(layout, inbox, awaited=True).reconcile(read_only=True)
     assert inbox.take(10)[0].pins == []
+
+
+def test_a_file_system_that_fails_once_holds_no_row_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cache(tmp_path, 8)
+    layout = Layout(tmp_path)
+    PinStore(layout).pin(SYSTEM, KEY, "mm-bb")
+    exists, stamps = Path.exists, Keeper.stamps
+    failing = {"exists", "stamps"}
+
+    def gone(self: Path) -> bool:
+        if self == layout.pins and "exists" in failing:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return exists(self)
+
+    def stale(self: Keeper) -> tuple[object, ...]:
+        if "stamps" in failing:
+            raise OSError(errno.EIO, "Input/output error")
+        return stamps(self)
+
+    monkeypatch.setattr(feed_module, "_LOOK", 0.01)
+    monkeypatch.setattr(feed_module, "_PAINT", 0.0)
+    monkeypatch.setattr(Path, "exists", gone)
+    monkeypatch.setattr(Keeper, "stamps", stale)
+    with feeding(tmp_path) as feed:
+        feed.start()
+        until(lambda: rows_of(feed) and feed.pin_problem)
+        assert feed.pin_problem is not None and "Input/output error" in feed.pin_problem.what
+        failing = set()
+        until(lambda: rows_of(feed) and not feed.pin_problem)
+        assert [status.state for status in feed.pins] == ["active"]
+        failing = {"stamps"}
+        feed.reconciler.poke()
+        until(lambda: rows_of(feed) and feed.pin_problem)
+        assert [status.state for status in feed.pins] == ["active"], "the last that was read"
 
 
 def test_stop_waits_for_states_that_are_being_reported(tmp_path: Path) -> None:

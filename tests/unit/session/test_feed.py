@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from backend.pins.store import PinStore
 from rocm_tui.ingest.records import STDIN, Record, Seen, SessionSeen
 from rocm_tui.session import feed as feed_module
 from rocm_tui.session.feed import Feed, Inbox, Keeper, Reconciler
+from tests.support.log_lab import MM
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
 
 KEY = TuningKey("mm", inputs(8), "highest")
@@ -153,13 +155,45 @@ def test_a_reconciler_repairs_unless_it_is_told_not_to(tmp_path: Path, read_only
     assert [status.state for status in pins] == ["drifted" if read_only else "active"]
 
 
+def test_a_poke_just_after_a_reconciler_looked_for_one_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drift(tmp_path)
+    monkeypatch.setattr(feed_module, "_LOOK", 0.01)
+    monkeypatch.setattr(feed_module, "_RECONCILE", 1e9)
+    monkeypatch.setattr(feed_module, "_SHARE", 1e-15)
+    inbox = Inbox(lambda: None)
+    reconciler = Reconciler(Layout(tmp_path), inbox)
+    reconciler.read_only = True
+
+    class Poked(threading.Event):
+        """The person turns read-only off when the first states have come, just after a look."""
+
+        def is_set(self) -> bool:
+            before = super().is_set()
+            if not before and inbox._batch.pins:
+                reconciler.read_only = False
+                reconciler.poke()
+            return before
+
+    reconciler._wake = Poked()
+    reconciler.start()
+    try:
+        end = time.monotonic() + 60
+        while not (pins := inbox._batch.pins) or pins[0].state != "active":
+            assert time.monotonic() < end
+            time.sleep(0.005)
+    finally:
+        reconciler.stop()
+
+
 def test_nothing_is_taken_into_rows_before_it_is_known_what_is_pinned(tmp_path: Path) -> None:
     pins = Layout(tmp_path).pins
     pins.parent.mkdir(parents=True)
     pins.write_text("{}")
     for known in ("awaited", "pins"):
         feed = feed_of(tmp_path)
-        feed._settle()
+        feed.inbox.put_settled()
         feed.inbox.put_records(seen("mm"))
         state = feed.take()
         assert (state.more, state.settled, state.held, list(state.drifted)) == (False, False, 0, [])
@@ -181,7 +215,7 @@ def test_without_pins_none_are_waited_for(tmp_path: Path) -> None:
     feed = feed_of(tmp_path)
     feed.inbox.put_records(seen("mm"))
     assert not feed.take().settled and not feed.read
-    feed._settle()
+    feed.inbox.put_settled()
     assert feed.take().settled and feed.read and not feed.reconciler._wake.is_set()
     feed.inbox.put_records(seen("bmm"))
     feed._rested = time.monotonic() + 100
@@ -225,6 +259,9 @@ def test_a_log_of_a_job_is_read_once_and_not_where_all_is_watched(
         def stop(self) -> None:
             said.append(f"stop {' '.join(self.paths)}")
 
+        def finish(self) -> None:
+            said.append(f"finish {' '.join(self.paths)}")
+
     monkeypatch.setattr(feed_module, "Watcher", Told)
     monkeypatch.chdir(tmp_path)
     root, away = tmp_path / "cache", "/elsewhere"
@@ -238,16 +275,49 @@ def test_a_log_of_a_job_is_read_once_and_not_where_all_is_watched(
     ):
         feed = Feed(watched, Layout(root), lambda: None, polling=True)
         said.clear()
-        feed.follow(log)
-        feed.follow(log)
+        feed.follow(log, 1)
+        feed.follow(log, 1)
         assert said == ([f"start {log}"] if follows else []), watched
-    feed.leave("/none.log")
-    feed.leave(log)
-    assert said[1:] == [f"stop {log}"]
-    feed.follow(log)
+    feed.leave(2)
+    feed.leave(1)
+    assert said[1:] == [f"finish {log}"]
+    said.clear()
+    for job, worker in ((3, "a"), (3, "b"), (4, "b"), (3, "c")):
+        feed.follow(f"{away}/{worker}.log", job)
+    feed.leave(3)
+    assert said[3:] == [f"finish {away}/a.log", f"finish {away}/c.log"], "the job 4 writes the b"
+    feed.leave(4)
+    assert said[5:] == [f"finish {away}/b.log"]
+    feed.follow(log, 5)
     said.clear()
     feed.stop()
     assert said[0] == f"stop {log}" and len(said) == 2
+
+
+@pytest.mark.parametrize("lacking", ["os.pipe", "threading.Thread.start"])
+def test_a_log_is_followed_once_there_are_threads_and_descriptors_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    feed = Feed([STDIN], Layout(tmp_path), lambda: None, polling=True)
+    log = tmp_path / "a.log"
+    log.write_text(MM)
+
+    def fail(*_: object) -> None:
+        raise (OSError if lacking == "os.pipe" else RuntimeError)("no more")
+
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patch:
+        patch.setattr(lacking, fail)
+        feed.follow(str(log), 1)
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    feed.follow(str(log), 1)
+    try:
+        end = time.monotonic() + 60
+        while not feed.model.held:
+            assert time.monotonic() < end
+            feed.take()
+    finally:
+        feed.stop()
 
 
 def test_a_drift_of_one_of_two_systems_is_reported_once(tmp_path: Path) -> None:

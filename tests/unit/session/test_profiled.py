@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
+from threading import Thread
 
 import pytest
 
@@ -133,7 +134,12 @@ def test_the_part_holds_in_another_program(tmp_path: Path) -> None:
     assert (row.share.share, row.share.basis) == (pytest.approx(0.25), "seen")
 
 
-def test_the_text_of_each_profiled_graph_is_read(tmp_path: Path) -> None:
+def test_the_text_of_each_profiled_graph_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
     model_with(tmp_path)
     layout, trace = Layout(tmp_path), tmp_path / "trace.json"
     trace.write_bytes(training())
@@ -145,6 +151,10 @@ def test_the_text_of_each_profiled_graph_is_read(tmp_path: Path) -> None:
     assert [told.key for told in described_graphs(model, layout)] == [FORWARD]
     assert described_graphs(Model(), layout) == []
     read: Queue[Sequence[Record]] = Queue()
-    TextReader(layout, read.put).look(model)
+    reader = TextReader(layout, read.put)
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", no_thread)
+        reader.look(model)  # as if a limit of the system were reached
+    reader.look(model)
     (text,) = read.get(timeout=60)
     assert isinstance(text, GraphTold) and text.key == FORWARD

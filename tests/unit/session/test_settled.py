@@ -25,7 +25,7 @@ def test_what_comes_with_the_end_is_of_the_next_take(
     def then_the_rest(most: int) -> tuple[Batch, bool]:
         taken = take(most)
         feed.inbox.put_records([Seen("/a.jsonl#2", Tuning("bmm"))])
-        feed._settle()
+        feed.inbox.put_settled()
         return taken
 
     monkeypatch.setattr(feed.inbox, "take", then_the_rest)
@@ -34,6 +34,24 @@ def test_what_comes_with_the_end_is_of_the_next_take(
     monkeypatch.setattr(feed.inbox, "take", take)
     second = feed.take()
     assert (second.settled, second.held) == (True, 2)
+
+
+def test_the_end_that_comes_just_before_the_records_are_taken_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It rings no more, as the screen was woken and did not look yet."""
+    rung: list[int] = []
+    feed = Feed([str(tmp_path)], Layout(tmp_path), lambda: rung.append(1), polling=True)
+    feed.inbox.put_records([])
+    take = feed.inbox.take
+
+    def after_the_end(most: int) -> tuple[Batch, bool]:
+        feed.watcher._settled()
+        return take(most)
+
+    monkeypatch.setattr(feed.inbox, "take", after_the_end)
+    state = feed.take()
+    assert rung == [1] and (state.more, state.settled) == (False, True)
 
 
 def test_rows_that_rest_are_waited_for(tmp_path: Path) -> None:
@@ -59,7 +77,7 @@ def test_rows_rest_but_not_once_all_that_was_there_has_come(
 
     assert rows_after("mm") == 0, "more may come of what was there at the start"
     feed.inbox.put_records([Seen("/a.jsonl#1", Tuning("bmm"))])
-    feed._settle()
+    feed.inbox.put_settled()
     assert rows_after("addmm") == 0, "there is more in the inbox"
     assert rows_after() == 3, "nothing more is waited for"
     assert rows_after("baddbmm") == 3, "it came later"

@@ -15,6 +15,7 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Output
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from rocm_tui.session.feed import Feed, FeedState
 from rocm_tui.session.grouping import is_other
 from rocm_tui.session.model import Row
 from rocm_tui.tui.screens.help import HelpScreen
@@ -49,11 +50,9 @@ def test_a_hidden_kernel_from_a_cache_is_counted_once() -> None:
     assert _row_counts(rows, hidden) == ["1 tuning", "1 from a cache"]
 
 
-async def test_files_are_read_though_the_start_lost_the_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def lost_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer of Textual that runs once finds a second gone at its next look at the clock."""
-    write_cache(tmp_path, 8)
     real, looks = _time.get_time, count()
 
     def look() -> float:
@@ -61,8 +60,36 @@ async def test_files_are_read_though_the_start_lost_the_core(
         return real() + (next(looks) if once else 0)
 
     monkeypatch.setattr(_time, "get_time", look)
+
+
+@pytest.mark.usefixtures("lost_core")
+async def test_files_are_read_though_the_start_lost_the_core(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 1)
+
+
+@pytest.mark.usefixtures("lost_core")
+async def test_the_app_s_own_timers_run_though_they_lost_the_core(tmp_path: Path) -> None:
+    async with running(tmp_path) as (app, pilot):
+        app.delay_update(0.001)
+        await until(pilot, lambda: not app._batch_count)
+        for width in (100, 90):
+            await pilot.resize_terminal(width, 30)
+            await until(pilot, lambda: app.screen.size.width == width)  # noqa: B023
+
+
+async def test_an_error_in_an_update_ends_the_program_with_that_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Feed) -> FeedState:
+        raise ValueError("of an update")
+
+    with pytest.raises(ValueError, match="of an update"):
+        async with running(tmp_path) as (app, pilot):
+            monkeypatch.setattr(Feed, "take", broken)
+            app.wake()
+            await until(pilot, lambda: not app.is_running)
 
 
 @pytest.mark.parametrize("size", SIZES)
