@@ -167,7 +167,10 @@ def about(program: Program, width: int, *, minutes: bool = False) -> Line:
     if not program.running:
         sign = "✗" if program.code else "✓"
         state = (f"{sign} {ending(program.code)} after {fmt.seconds(program.age)}", "title")
-    lost: Span = (f" · output is lost: {program.lost}" if program.lost else "", "warn")
+    wrong = f" · output is lost: {program.lost}" if program.lost else ""
+    if program.unread:
+        wrong = f" · output cannot be read: {program.unread}"
+    lost: Span = (wrong, "warn")
     room = max(12, width - len(state[0]) - len(lost[0]) - 5)
     return ((f" {fmt.shorten(program.title, room)}  ", "head"), state, lost)
 
