@@ -22,6 +22,7 @@ import re
 import select
 import shlex
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -549,7 +550,11 @@ def _run_log(log: Path) -> Path:
 def _is_over(log: Path, session: Session) -> bool:
     """Return whether the program has ended, and `run` writes no more about it: it records the end
     a moment after the program is gone."""
-    return lives(session.process) is False and (not session.locked or is_released(_run_log(log)))
+    alive = lives(session.process)
+    if alive is None and session.host == socket.gethostname():
+        # It is of before a reboot, or of another container: then the lock alone says that it ended.
+        return session.locked and is_released(_run_log(log))
+    return alive is False and (not session.locked or is_released(_run_log(log)))
 
 
 def _record(log: Path) -> tuple[Session | None, ProcessExited | None]:

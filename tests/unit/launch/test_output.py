@@ -29,6 +29,7 @@ from rocm_tui.launch.program import (
     Program,
     kept_programs,
 )
+from rocm_tui.launch.run import RUN_LOG
 from rocm_tui.launch.stderr import BoundedLog
 from rocm_tui.tui.widgets.output import about
 
@@ -305,3 +306,24 @@ def test_a_new_file_that_cannot_be_opened_leaves_the_old_one_open(tmp_path: Path
     log.unlink()
     log.write_text("one\ntwo\n")
     assert program.take() and program.lines.since(0)[1] == ["one", "two"]
+
+
+@pytest.mark.parametrize("host", [socket.gethostname(), "elsewhere"])
+def test_a_program_of_before_a_reboot_has_ended_when_its_log_is_released(
+    tmp_path: Path, host: str
+) -> None:
+    before = "11111111-2222-3333-4444-555555555555 pid:[4026531836] 42 12345"
+    session = Session("run-1", host, 42, argv=("x",), locked=True, process=before)
+    layout = Layout(tmp_path)
+    writer = EventWriter(layout, session, layout.sessions / f"run-1{RUN_LOG}")
+    assert writer.write(SessionStarted(session))
+    log = layout.sessions / f"run-1{OUTPUT}"
+    log.write_text("step 100\n")
+    (kept,) = kept_programs(layout)
+    program = Detached(log, kept.session)
+    assert kept.running and program.running, "its writer holds the lock"
+    writer.close()  # as the end of the machine does
+    ours = host == socket.gethostname()
+    assert program.look() is ours and program.running is not ours
+    assert kept_programs(layout)[0].running is not ours
+    assert not ours or program.ending == "ended"
