@@ -295,10 +295,13 @@ class Worker:
         while not tree.has_ended(self._process.pid) and time.monotonic() < end:
             time.sleep(0.01)
         place = self._mark.place()
+        late = not tree.has_ended(self._process.pid)
         self._orphans.end(self._process.pid)
         code = self._process.wait()
         how = f"signal {-code}, {_signal_name(-code)}" if code < 0 else f"exit code {code}"
-        if code == -signal.SIGKILL:
+        if code == -signal.SIGKILL and late:
+            how = f"killed, as it had closed its channel {_LAST_BREATH:.0f} s before"
+        elif code == -signal.SIGKILL:
             how += ": somebody killed it, or the system for want of memory"
         lines = [line for line in self.log() if line.strip()]
         last = f": {brief(lines[-1].strip(), 200)}" if lines else ""
