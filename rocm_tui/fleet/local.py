@@ -218,7 +218,7 @@ class LocalDevices:
     ) -> Callable[[QueueRun], str]:
         def work(run: QueueRun) -> str:
             if unit.id in ahead:
-                self._queue.cancel(ahead[unit.id])
+                self._queue.cancel(ahead[unit.id], wait=True)
             job = unit.job
             if run.lane in self.cpus and job.inputs is None and job.device is None:
                 job = replace(job, device=CPU)  # GPUs stay visible to it: it would take one
