@@ -197,7 +197,8 @@ class OutputPane(Vertical):
         yield self.view
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self._follow)
+        # Not `call_after_refresh`: that is lost where another screen is on top, and then closed.
+        self.call_next(self._follow)
         self.set_interval(_CLOCK, self._describe)
 
     def _follow(self) -> None:
