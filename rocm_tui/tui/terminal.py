@@ -183,6 +183,9 @@ def run_watch(
             app.run()
         finally:
             app.stop_feed()
+            if app.memory.unwritten:
+                with suppress(OSError, ValueError):
+                    say.err(f"the last choices are not remembered: {app.memory.unwritten}")
             if launched is not None and launched.running:
                 _leave_program(launched, stop=app.stops_program)
     return app.return_code or 0
