@@ -217,15 +217,13 @@ class Worker:
         """The last lines that the worker, or what it started, wrote to stderr since its last job
         began. From any thread."""
         lines = lines or config().limits.log_lines
-        try:
-            lines_kept = self._lines() if self._log else self._last_log
-            return lines_kept[-lines:]
-        except OSError:  # closed by another thread
+        log = self._log  # another thread may close it meanwhile
+        if log is None:
             return self._last_log[-lines:]
-
-    def _lines(self) -> list[str]:
-        assert self._log is not None
-        return printed_text(self._log, self._before).splitlines()
+        try:
+            return printed_text(log, self._before).splitlines()[-lines:]
+        except OSError:
+            return self._last_log[-lines:]
 
     def _printed(self) -> int:
         return printed_bytes(self._log) if self._log else 0

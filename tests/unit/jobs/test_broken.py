@@ -106,6 +106,21 @@ def test_a_worker_that_we_killed_because_it_ended_slowly_was_not_killed_by_someb
     )
 
 
+class ClosedMeanwhile(worker.Worker):
+    """Another thread closes it while its log is read."""
+
+    def __init__(self) -> None:
+        self._before, self._last_log, self._reads = 0, ["last words"], [-1]
+
+    @property
+    def _log(self) -> int | None:  # type: ignore[override]
+        return self._reads.pop() if self._reads else None
+
+
+def test_the_log_of_a_worker_that_is_closed_meanwhile_is_its_last() -> None:
+    assert ClosedMeanwhile().log() == ["last words"]
+
+
 def test_an_answer_that_makes_no_sense_fails_the_job(lab: Lab) -> None:
     why = "the job measure failed: the worker's answer makes no sense: .*measurement"
     with pytest.raises(JobFailed, match=why):
