@@ -369,11 +369,12 @@ class Launched(Program):
         threading.Thread(target=self._follow, args=(bell,), name="output", daemon=True).start()
 
     def resize(self, width: int, height: int) -> None:
-        if self._terminal < 0:
+        terminal = self._terminal  # the thread that follows the output may close it meanwhile
+        if terminal < 0:
             return
         with contextlib.suppress(OSError):
             size = struct.pack("HHHH", height, width, 0, 0)
-            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
 
     def end(self) -> None:
         """End it with all of its process group, politely first, and wait; safe to call again."""

@@ -327,3 +327,19 @@ def test_a_program_of_before_a_reboot_has_ended_when_its_log_is_released(
     assert program.look() is ours and program.running is not ours
     assert kept_programs(layout)[0].running is not ours
     assert not ours or program.ending == "ended"
+
+
+class EndedMeanwhile(Launched):
+    """Its terminal is closed by another thread while it gets another size."""
+
+    def __init__(self, terminal: int) -> None:
+        self._reads = [terminal]
+
+    @property
+    def _terminal(self) -> int:  # type: ignore[override]
+        return self._reads.pop() if self._reads else -1
+
+
+def test_a_terminal_that_is_closed_meanwhile_gets_no_size() -> None:
+    with Path(os.devnull).open() as terminal:  # closed, or another file by now
+        EndedMeanwhile(terminal.fileno()).resize(80, 24)
