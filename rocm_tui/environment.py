@@ -53,17 +53,19 @@ def hooks_forbidden(env: Mapping[str, str]) -> str | None:
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 _PATIENCE = 30.0
+"""Seconds that a Python has to say whether it has torch; a cold disk is slow."""
 
 
 class NoTorchPython(RocmTuiError):
-    """No Python with torch was found."""
+    """No Python with torch was found, or one did not say in time whether it has torch."""
 
 
 def find_python(given: str | None = None, env: Mapping[str, str] = os.environ) -> str:
     """Return the path of the interpreter for workers and the demo.
 
     `given` (from `--python`), else the one that runs us if it has torch, else that of
-    `$VIRTUAL_ENV`, else `python3` on PATH. Raises NoTorchPython if that one has no torch.
+    `$VIRTUAL_ENV`, else `python3` on PATH. Raises NoTorchPython if that one has no torch, or if one
+    does not answer: the next one may have another torch.
     """
     if given is not None:
         return _checked(given, env)
@@ -103,6 +105,7 @@ def _checked(given: str, env: Mapping[str, str]) -> str:
 
 
 def _has_torch(python: str, env: Mapping[str, str]) -> bool:
+    """Raises NoTorchPython if it does not answer."""
     try:
         done = subprocess.run(
             [python, "-c", _HAS_TORCH],
@@ -112,7 +115,12 @@ def _has_torch(python: str, env: Mapping[str, str]) -> bool:
             timeout=_PATIENCE,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired as error:
+        raise NoTorchPython(
+            f"{python} did not say within {_PATIENCE:.0f} s whether it has torch; try again, or "
+            "name another with --python"
+        ) from error
+    except OSError:
         return False
     return done.returncode == 0
 

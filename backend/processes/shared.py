@@ -186,6 +186,10 @@ class SharedMark:
             self._place, self._since = place, now
         return now - self._since, place.doing == "timing"
 
+    def skip(self, seconds: float) -> None:
+        """Leave this time, in which nothing ran, out of `running_for`."""
+        self._since += seconds
+
     def close(self) -> None:
         if self._open:
             self._open = False

@@ -8,8 +8,8 @@ sources its order, grouping and strips.
     memory.workspace(paths).remember("sort", "lead")    for these sources alone
 
 Each change is of one name alone and is made in the file as it is then, under a lock: two programs
-do not lose each other's. A file that cannot be read or written never stops the program; what it
-holds is then forgotten at the end.
+do not lose each other's. A file that cannot be read or written never stops the program; what could
+not be written is written with the next change, or else forgotten at the end.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _MOST = 1 << 20
 """Bytes. A longer file is not ours."""
 _PATIENCE = 2.0
 """Seconds to wait for another program's lock."""
+_TRIES = 3
+"""How often changes are written in vain before the next change is awaited."""
 _WORKSPACES = "workspaces"
 _CHANGED = "changed"
 MOST_WORKSPACES = 64
@@ -51,7 +53,10 @@ class Memory:
         self._mutex = threading.Lock()
         self._writer: threading.Thread | None = None
         self.trouble = ""
-        """Why the file cannot be read, or the last change was not written."""
+        """Why the file cannot be read, or some changes were not written."""
+        self.unwritten = ""
+        """Why some changes were not written into a file that there is. Who has none, and no place
+        for one, need not hear that."""
 
     def recall(self, name: str, default: _Default) -> _Default:
         """Return what was remembered; `default` where nothing of its type was."""
@@ -110,8 +115,11 @@ class Memory:
         self._change(edit)
 
     def flush(self) -> None:
-        """Wait until all is written; the program calls it at its end."""
-        writer = self._writer
+        """Wait until all is written; the program calls it at its end. What could not be written is
+        tried once more."""
+        with self._mutex:
+            self._start_writer()
+            writer = self._writer
         if writer is not None:
             writer.join(2 * _PATIENCE)
 
@@ -121,9 +129,13 @@ class Memory:
             if self.read_only:
                 return
             self._pending.append(edit)
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._write, name="memory", daemon=True)
-                self._writer.start()
+            self._start_writer()
+
+    def _start_writer(self) -> None:
+        """The mutex is held."""
+        if self._pending and self._writer is None:
+            self._writer = threading.Thread(target=self._write, name="memory", daemon=True)
+            self._writer.start()
 
     def _read(self) -> dict[str, Any]:
         if self._state is None:
@@ -131,17 +143,22 @@ class Memory:
         return self._state
 
     def _write(self) -> None:
+        tries = 0
         while True:
             with self._mutex:
-                edits, self._pending = self._pending, []
-                if not edits:
+                edits = [*self._pending]
+                if not edits or tries == _TRIES:
                     self._writer = None
                     return
             try:
                 apply(self._path, edits)
-                self.trouble = ""
-            except (StoreError, OSError) as error:
-                self.trouble = str(error)
+            except (StoreError, OSError) as error:  # another program may hold the lock for long
+                self.trouble, tries = str(error), tries + 1
+                self.unwritten = self.trouble if self._path.exists() else ""
+                continue
+            with self._mutex:
+                del self._pending[: len(edits)]
+            self.trouble, self.unwritten, tries = "", "", 0
 
 
 @dataclass(frozen=True, slots=True)

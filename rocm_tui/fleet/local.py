@@ -176,14 +176,15 @@ class LocalDevices:
         why = dict.fromkeys(lanes, f"it did not answer within {OTHERS_SECONDS:.0f} s")
         for ended in self._ended(orders, wanted.look, patience=OTHERS_SECONDS):
             why[orders[ended.id]] = ended.reason
-        for lane, environment in environments.items():
+        answered = dict(environments)  # a device that answers late still adds itself there
+        for lane, environment in answered.items():
             if lane in self.gpus and not environment.gpu:
                 why[lane] = f"torch sees no GPU {lane}"
             else:
                 results.devices[_name(lane)] = facts_of(environment, lane in self.cpus)
         missing = {_name(lane): why[lane] for lane in lanes if _name(lane) not in results.devices}
         results.choose(wanted, missing)
-        return environments
+        return answered
 
     def _compile_ahead(
         self, units: Sequence[Unit], environments: Mapping[str, Environment]
@@ -218,7 +219,7 @@ class LocalDevices:
     ) -> Callable[[QueueRun], str]:
         def work(run: QueueRun) -> str:
             if unit.id in ahead:
-                self._queue.cancel(ahead[unit.id])
+                self._queue.cancel(ahead[unit.id], wait=True)
             job = unit.job
             if run.lane in self.cpus and job.inputs is None and job.device is None:
                 job = replace(job, device=CPU)  # GPUs stay visible to it: it would take one

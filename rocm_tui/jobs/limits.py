@@ -79,6 +79,9 @@ there, but some write everywhere. Who does so for ever is still at it when that 
 
 _LOOK = 0.25
 """Seconds between two looks at a worker."""
+_FROZEN = 10 * _LOOK
+"""Seconds without a look after which we were frozen, and the worker most likely with us: by `docker
+pause`, `scontrol suspend`, or a virtual machine that moves to another host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Clock:
         self._printed = printed
         self._noise = noise
         self._before = printed()
-        self._began = self._heard = self._next = time.monotonic()
+        self._began = self._heard = self._next = self._looked = time.monotonic()
 
     @property
     def wait(self) -> float:
@@ -132,6 +135,9 @@ class Clock:
     def look(self, pid: int) -> None:
         """Raises JobTimeout and TooMuch."""
         limits, now = self._limits, time.monotonic()
+        if now - self._looked > _FROZEN:
+            self._heard = min(now, self._heard + now - self._looked)
+            self._mark.skip(now - self._looked)
         if limits.seconds is not None and now - self._began >= limits.seconds:
             raise JobTimeout(
                 f"the worker gave no result within {limits.seconds:.0f} s and was killed"
@@ -144,6 +150,7 @@ class Clock:
             self._check_output()
             if limits.memory is not None or limits.processes is not None:
                 _check_tree(pid, limits)
+        self._looked = time.monotonic()  # the look itself takes long with many processes
 
     def _check_choice(self) -> None:
         if self._limits.stuck is not None:

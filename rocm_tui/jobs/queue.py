@@ -189,8 +189,8 @@ class JobQueue:
         self._ring()
         return self._entries[job.id].job
 
-    def cancel(self, id: int) -> bool:
-        """End a job at once; False if it is over."""
+    def cancel(self, id: int, *, wait: bool = False) -> bool:
+        """End a job at once; False if it is over. With `wait` its worker is gone afterwards."""
         with self._lock:
             entry = self._entries.get(id)
             if entry is None or entry.job.over:
@@ -198,7 +198,11 @@ class JobQueue:
             self._end(entry, "cancelled")
             worker = entry.worker
         if worker is not None:
-            worker.kill()
+            # What it started may be in a disk or GPU call, which takes up to 20 s: not on a screen.
+            killing = threading.Thread(target=worker.kill, name="kill", daemon=True)
+            killing.start()
+            if wait:
+                killing.join()
         self._ring()
         return True
 
@@ -236,7 +240,7 @@ class JobQueue:
             self._stopping = True
             threads = [entry.thread for entry in self._running.values()]
         for job in self.jobs():
-            self.cancel(job.id)
+            self.cancel(job.id, wait=True)
         for thread in threads:
             if thread is not None:
                 thread.join(_PATIENCE)

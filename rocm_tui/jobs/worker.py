@@ -217,15 +217,13 @@ class Worker:
         """The last lines that the worker, or what it started, wrote to stderr since its last job
         began. From any thread."""
         lines = lines or config().limits.log_lines
-        try:
-            lines_kept = self._lines() if self._log else self._last_log
-            return lines_kept[-lines:]
-        except OSError:  # closed by another thread
+        log = self._log  # another thread may close it meanwhile
+        if log is None:
             return self._last_log[-lines:]
-
-    def _lines(self) -> list[str]:
-        assert self._log is not None
-        return printed_text(self._log, self._before).splitlines()
+        try:
+            return printed_text(log, self._before).splitlines()[-lines:]
+        except OSError:
+            return self._last_log[-lines:]
 
     def _printed(self) -> int:
         return printed_bytes(self._log) if self._log else 0
@@ -295,10 +293,13 @@ class Worker:
         while not tree.has_ended(self._process.pid) and time.monotonic() < end:
             time.sleep(0.01)
         place = self._mark.place()
+        late = not tree.has_ended(self._process.pid)
         self._orphans.end(self._process.pid)
         code = self._process.wait()
         how = f"signal {-code}, {_signal_name(-code)}" if code < 0 else f"exit code {code}"
-        if code == -signal.SIGKILL:
+        if code == -signal.SIGKILL and late:
+            how = f"killed, as it had closed its channel {_LAST_BREATH:.0f} s before"
+        elif code == -signal.SIGKILL:
             how += ": somebody killed it, or the system for want of memory"
         lines = [line for line in self.log() if line.strip()]
         last = f": {brief(lines[-1].strip(), 200)}" if lines else ""

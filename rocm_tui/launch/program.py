@@ -22,6 +22,7 @@ import re
 import select
 import shlex
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -164,6 +165,8 @@ class Program:
         """Bytes at the beginning that the file has no more."""
         self.lost = ""
         """Why a part of its output is not in the file, as far as that was seen; else empty."""
+        self.unread = ""
+        """Why the last look into the file failed; empty where it did not."""
         self._file: BinaryIO | None = None
         self._at = self._base = 0  # in all that it wrote: what is taken next, the file's beginning
         self._listeners: tuple[Callable[[], None], ...] = ()
@@ -218,14 +221,30 @@ class Program:
 
     def open_log(self) -> None:
         """Raises OSError."""
-        self._file = open_regular(self.log)
-        head = _DROPPED.match(os.pread(self._file.fileno(), _MARK, 0))
+        file = open_regular(self.log)
+        try:
+            head = _DROPPED.match(os.pread(file.fileno(), _MARK, 0))
+        except OSError:
+            file.close()
+            raise
+        self._file = file
         if head:
             self.dropped = int(head[1])
             self._base = self.dropped - head.end()
 
+    def take_or_say(self) -> bool:
+        """Do what `take` does; a look that fails (on a network: ESTALE, EIO) is said in `unread`
+        until another one succeeds. False where nothing is new."""
+        before, self.unread = self.unread, ""
+        try:
+            new = self.take()
+        except OSError as error:
+            new, self.unread = False, error.strerror or str(error)
+        return new or self.unread != before
+
     def take(self) -> bool:
-        """Take in what is in the file by now; of much, the end. False where nothing is new."""
+        """Take in what is in the file by now; of much, the end. False where nothing is new. Raises
+        OSError."""
         if self._file is None:
             return False
         self._reopen()
@@ -241,13 +260,17 @@ class Program:
         return self._look_for_loss() or bool(data)
 
     def _reopen(self) -> None:
-        """Go on with the file that the copier put in the place of a long one."""
+        """Go on with the file that the copier put in the place of a long one. On a network file
+        system the replaced one can no longer be looked at."""
+        old = self._file
+        if old is None:
+            return
         with contextlib.suppress(OSError):
-            if self._file is not None and not os.path.samestat(
-                self.log.stat(), os.fstat(self._file.fileno())
-            ):
-                self._file.close()
-                self.open_log()
+            if os.path.samestat(self.log.stat(), os.fstat(old.fileno())):
+                return
+        with contextlib.suppress(OSError):
+            self.open_log()  # before the old one is closed: where this fails, that is still read
+            old.close()
 
     def _look_for_loss(self) -> bool:
         """What could not be written may have been said over what was read before."""
@@ -346,11 +369,12 @@ class Launched(Program):
         threading.Thread(target=self._follow, args=(bell,), name="output", daemon=True).start()
 
     def resize(self, width: int, height: int) -> None:
-        if self._terminal < 0:
+        terminal = self._terminal  # the thread that follows the output may close it meanwhile
+        if terminal < 0:
             return
         with contextlib.suppress(OSError):
             size = struct.pack("HHHH", height, width, 0, 0)
-            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
 
     def end(self) -> None:
         """End it with all of its process group, politely first, and wait; safe to call again."""
@@ -383,8 +407,10 @@ class Launched(Program):
         threading.Thread(target=_wait, args=(process, exited), name="exit", daemon=True).start()
         waiting, until = [bell, ended], math.inf
         while waiting:
-            rest = None if until == math.inf else max(0.0, until - time.monotonic())
-            ready, _, _ = select.select(waiting, [], [], rest)
+            rest = max(0.0, until - time.monotonic())
+            if self.unread:
+                rest = min(rest, _PAUSE)  # nobody rings when the file can be read again
+            ready, _, _ = select.select(waiting, [], [], None if rest == math.inf else rest)
             rung = os.read(bell, 1 << 16) if bell in ready else b""
             if bell in ready and not rung:
                 waiting.remove(bell)
@@ -393,7 +419,7 @@ class Launched(Program):
             failed = max(rung, default=0)
             if failed and not self.lost:
                 self.lost = os.strerror(failed)
-            if self.take() or failed:
+            if self.take_or_say() or failed:
                 self.ring()
             if ended in ready:
                 waiting.remove(ended)
@@ -453,7 +479,7 @@ class Detached(Program):
         if self._file is None:
             with contextlib.suppress(OSError):
                 self.open_log()
-        new = self.take()
+        new = self.take_or_say()
         _, end = _record(self.log)
         if end is None and not over:
             return new
@@ -525,7 +551,11 @@ def _run_log(log: Path) -> Path:
 def _is_over(log: Path, session: Session) -> bool:
     """Return whether the program has ended, and `run` writes no more about it: it records the end
     a moment after the program is gone."""
-    return lives(session.process) is False and (not session.locked or is_released(_run_log(log)))
+    alive = lives(session.process)
+    if alive is None and session.host == socket.gethostname():
+        # It is of before a reboot, or of another container: then the lock alone says that it ended.
+        return session.locked and is_released(_run_log(log))
+    return alive is False and (not session.locked or is_released(_run_log(log)))
 
 
 def _record(log: Path) -> tuple[Session | None, ProcessExited | None]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # types only: most screens start no program
 
 _GRACE = 2.0
 """Seconds for the screen to close in an orderly way before it is ended."""
+_ORDERLY = 30.0
+"""Seconds for what is done after that: a program that shall end has 10 s, and 10 s more."""
 
 _ENDS = (
     signal.SIGTERM,
@@ -77,20 +79,21 @@ def _keyboard() -> int:
 
 
 @contextmanager
-def leaving(leave: Callable[[int], None]) -> Iterator[None]:
+def leaving(leave: Callable[[int], None]) -> Iterator[threading.Event]:
     """Call `leave(128 + signal)` on each signal of `_ENDS` and when the terminal is gone.
 
-    `leave` runs in a signal handler or a thread. If the process still lives after a grace time, it
-    is blocked on the terminal: that is restored as far as it can be, and the process ends.
+    `leave` runs in a signal handler or a thread. Set the event that this yields when the screen is
+    closed. If that is not done within a grace time, the process is blocked on the terminal: that is
+    restored as far as it can be, and the process ends.
     """
     attributes = _attributes()
-    gone = threading.Event()
+    gone, closed, done = threading.Event(), threading.Event(), threading.Event()
 
     def start(code: int) -> None:
         if gone.is_set():
             return
         gone.set()
-        threading.Thread(target=_end, args=(code, attributes, gone), daemon=True).start()
+        threading.Thread(target=_end, args=(code, attributes, closed, done), daemon=True).start()
         leave(code)
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -103,11 +106,12 @@ def leaving(leave: Callable[[int], None]) -> Iterator[None]:
     watching = threading.Thread(target=_hung_up, args=(start,), name="hang-up", daemon=True)
     watching.start()
     try:
-        yield
+        yield closed
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         gone.set()
+        done.set()
 
 
 def _attributes() -> list[object] | None:
@@ -125,9 +129,13 @@ def _hung_up(start: Callable[[int], None]) -> None:
         start(128 + signal.SIGHUP)
 
 
-def _end(code: int, attributes: list[object] | None, gone: threading.Event) -> None:
+def _end(
+    code: int, attributes: list[object] | None, closed: threading.Event, done: threading.Event
+) -> None:
     """End the process when the orderly way is blocked."""
-    threading.Event().wait(_GRACE)
+    if closed.wait(_GRACE):
+        done.wait(_ORDERLY)
+        threading.Event().wait(_GRACE)  # for the interpreter, which waits for some threads
     with suppress(OSError):
         os.set_blocking(1, False)
         os.write(1, _RESTORE)
@@ -178,11 +186,15 @@ def run_watch(
     def leave(code: int) -> None:
         app.call_from_any_thread(partial(app.exit, code, code))
 
-    with leaving(leave):
+    with leaving(leave) as closed:
         try:
             app.run()
         finally:
+            closed.set()
             app.stop_feed()
+            if app.memory.unwritten:
+                with suppress(OSError, ValueError):
+                    say.err(f"the last choices are not remembered: {app.memory.unwritten}")
             if launched is not None and launched.running:
                 _leave_program(launched, stop=app.stops_program)
     return app.return_code or 0

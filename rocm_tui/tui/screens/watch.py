@@ -73,7 +73,8 @@ class WatchScreen(BaseScreen):
         super().__init__()
         self.panes: Panes | None = None
         self._complete = False
-        self._sizes: list[tuple[str, int]] = []
+        self._sizes: _Sizes = []
+        self._searching = False
         self._no_torch = False
         self._rows: list[Row] = []
         self._counted: tuple[list[Row], Sequence[Row], list[str]] | None = None
@@ -292,30 +293,22 @@ class WatchScreen(BaseScreen):
     # Logs that say what tuned tables lack.
 
     def _look_for_misses(self) -> None:
-        if self.program.paths:
-            self.run_worker(self._find_misses(), group="misses", exclusive=True)
+        if self.program.paths and not self._searching:  # long logs take longer than the interval
+            self._searching = True
+            self.run_worker(self._find_misses(), group="misses")
 
     async def _find_misses(self) -> None:
         app = self.program
-        missed = await to_thread(self._misses, app.paths, app.feed.watcher.sources())
-        if missed is not None and missed != app.missed:
+        try:
+            found = await to_thread(_misses, app.paths, app.feed.watcher.sources(), self._sizes)
+        finally:
+            self._searching = False
+        if found is None:
+            return
+        self._sizes, missed = found
+        if missed != app.missed:
             app.missed = missed
             app.update_screens()
-
-    def _misses(self, paths: list[str], sources: Sequence[SourceStatus]) -> list[Missed] | None:
-        """Return the misses in the logs that were named; None if no log changed its size. This runs
-        in a thread: a path may be on a network that does not answer."""
-        if not any(Path(path).is_file() for path in paths):
-            return None
-        from rocm_tui.actions.cover import missed_in
-        from rocm_tui.actions.tables import tables_among
-
-        tables = tables_among(sources)
-        sizes = [(path, _size(path)) for path in (*paths, *tables)]
-        if sizes == self._sizes:
-            return None
-        self._sizes = sizes
-        return missed_in(paths, tables)
 
     def commands(self) -> Iterator[SystemCommand]:
         panes = self.panes
@@ -605,6 +598,26 @@ def back_to_watch(app: App[Any]) -> WatchScreen:
     while app.screen is not watch:
         app.pop_screen()
     return watch
+
+
+_Sizes = list[tuple[str, int]]
+"""The files in which misses were searched, with their sizes."""
+
+
+def _misses(
+    paths: list[str], sources: Sequence[SourceStatus], before: _Sizes
+) -> tuple[_Sizes, list[Missed]] | None:
+    """Return the sizes of the logs that were named and the misses in them; None if no size is
+    another one than `before`. This runs in a thread: a path may be on a network that does not
+    answer."""
+    if not any(Path(path).is_file() for path in paths):
+        return None
+    from rocm_tui.actions.cover import missed_in
+    from rocm_tui.actions.tables import tables_among
+
+    tables = tables_among(sources)
+    sizes = [(path, _size(path)) for path in (*paths, *tables)]
+    return None if sizes == before else (sizes, missed_in(paths, tables))
 
 
 def _size(path: str) -> int:

@@ -167,7 +167,10 @@ def about(program: Program, width: int, *, minutes: bool = False) -> Line:
     if not program.running:
         sign = "✗" if program.code else "✓"
         state = (f"{sign} {ending(program.code)} after {fmt.seconds(program.age)}", "title")
-    lost: Span = (f" · output is lost: {program.lost}" if program.lost else "", "warn")
+    wrong = f" · output is lost: {program.lost}" if program.lost else ""
+    if program.unread:
+        wrong = f" · output cannot be read: {program.unread}"
+    lost: Span = (wrong, "warn")
     room = max(12, width - len(state[0]) - len(lost[0]) - 5)
     return ((f" {fmt.shorten(program.title, room)}  ", "head"), state, lost)
 
@@ -194,7 +197,8 @@ class OutputPane(Vertical):
         yield self.view
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self._follow)
+        # Not `call_after_refresh`: that is lost where another screen is on top, and then closed.
+        self.call_next(self._follow)
         self.set_interval(_CLOCK, self._describe)
 
     def _follow(self) -> None:

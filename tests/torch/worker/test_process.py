@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -140,3 +141,23 @@ def test_which_python(
     script("bin/python3", 1)
     with pytest.raises(NoTorchPython, match="no Python with torch"):
         find_python(None, env)
+
+
+def test_a_slow_python_is_not_replaced_by_one_with_another_torch(
+    script: Callable[[str, int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = script("venv/bin/python", 0), script("bin/python3", 0)
+    ask = subprocess.run
+
+    def run(command: Sequence[str], **kwargs: Any) -> subprocess.CompletedProcess[bytes]:
+        if command[0] == slow:
+            raise subprocess.TimeoutExpired(command, kwargs["timeout"])
+        return ask(command, **kwargs)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    env = {"VIRTUAL_ENV": str(tmp_path / "venv"), "PATH": str(tmp_path / "bin")}
+    for given in (None, slow):
+        with pytest.raises(NoTorchPython, match=f"{slow} did not say within 30 s .* --python"):
+            find_python(given, env)
+    assert find_python(other, env) == other

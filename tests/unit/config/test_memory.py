@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk import safe
 from rocm_tui.config.memory import MOST_WORKSPACES, Memory
 
 WRITER = """
@@ -122,13 +123,33 @@ def test_what_is_of_another_kind_is_not_recalled(tmp_path: Path) -> None:
     assert memory.recall("fold", True) is True
 
 
+def test_what_a_busy_lock_kept_from_being_written_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    memory = Memory(path)
+    memory.remember("sort", "lead")
+    memory.flush()
+    monkeypatch.setattr("rocm_tui.config.memory._PATIENCE", 0.05)
+    with safe.locked(tmp_path, path, locks=tmp_path):
+        memory.put("filters", "slow", "gain<1")
+        while (writer := memory._writer) is not None:  # it gives up at some time
+            writer.join()
+        memory.flush()
+        assert "another process holds" in memory.unwritten
+    monkeypatch.setattr("rocm_tui.config.memory._PATIENCE", 60.0)
+    memory.flush()
+    assert not memory.unwritten and not memory.trouble
+    assert Memory(path).recall("filters", {"": ""}) == {"slow": "gain<1"}
+
+
 def test_a_file_that_is_no_memory_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_text("not ours")
     memory = Memory(path)
     memory.remember("sort", "lead")
     memory.flush()
-    assert memory.recall("sort", "") == "lead" and "not JSON" in memory.trouble
+    assert memory.recall("sort", "") == "lead" and "not JSON" in memory.unwritten
     assert path.read_text() == "not ours"
 
 
@@ -136,4 +157,4 @@ def test_nowhere_to_write_is_no_reason_to_stop() -> None:
     memory = Memory(Path("/dev/null/rocm-tui/state.json"))
     memory.remember("sort", "lead")
     memory.flush()
-    assert memory.trouble and memory.recall("sort", "") == "lead"
+    assert memory.trouble and memory.recall("sort", "") == "lead" and not memory.unwritten

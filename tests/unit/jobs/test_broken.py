@@ -17,13 +17,14 @@ from backend.processes.shared import MARK_SIZE, place_of
 from backend.wire.jobs import EnvironmentJob, TuneJob
 from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.cli.work import with_log
-from rocm_tui.jobs import run
+from rocm_tui.jobs import run, worker
 from rocm_tui.jobs.limits import JobFailed, Limits, WorkerDied
 from rocm_tui.jobs.program import run_program
 from rocm_tui.jobs.run import run_watched
 from rocm_tui.jobs.tune import tuned
 from rocm_tui.jobs.worker import spawn_worker
 from tests.support.broken_workers import broken_python
+from tests.support.odd_workers import Odd, odd_python
 
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
 
@@ -89,6 +90,35 @@ def test_where_no_choice_is_to_blame_the_job_fails_at_once(lab: Lab) -> None:
     with pytest.raises(NotMeasured, match=r"none of the choices .* segv-2: .*signal 11"):
         lab.measuring("segv-1", "segv-2").once()
     assert len(lab.jobs) == 3
+
+
+def test_a_worker_that_we_killed_because_it_ended_slowly_was_not_killed_by_somebody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_LAST_BREATH", 1.0)
+    with (
+        spawn_worker(odd_python(tmp_path), tmp_path / "cache") as slow,
+        pytest.raises(WorkerDied) as caught,
+    ):
+        slow.run(Odd("mute"))
+    assert str(caught.value) == (
+        "the worker ended (killed, as it had closed its channel 1 s before): acting: mute"
+    )
+
+
+class ClosedMeanwhile(worker.Worker):
+    """Another thread closes it while its log is read."""
+
+    def __init__(self) -> None:
+        self._before, self._last_log, self._reads = 0, ["last words"], [-1]
+
+    @property
+    def _log(self) -> int | None:  # type: ignore[override]
+        return self._reads.pop() if self._reads else None
+
+
+def test_the_log_of_a_worker_that_is_closed_meanwhile_is_its_last() -> None:
+    assert ClosedMeanwhile().log() == ["last words"]
 
 
 def test_an_answer_that_makes_no_sense_fails_the_job(lab: Lab) -> None:

@@ -67,8 +67,17 @@ class Watched:
         self.now, self.printed, self.noise = 100.0, 5, 0
         times = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr("rocm_tui.jobs.limits.time", times)
+        monkeypatch.setattr("backend.processes.shared.time", times)
         self.mark = SharedMark()
         self.clock = Clock(limits, self.mark, lambda: self.printed, lambda: self.noise)
+
+    def work(self, seconds: float) -> None:
+        """Let time pass, with looks in between, except at its end."""
+        end = self.now + seconds
+        while end - self.now > 2.0:
+            self.now += 2.0
+            assert self.look() == ""
+        self.now = end
 
     def look(self) -> str:
         try:
@@ -88,14 +97,14 @@ NONE = Limits(None, None, None, None, None, None, None)
         (replace(NONE, seconds=10.0), 10.0, "no result within 10 s"),
         (replace(NONE, silence=3.0), 2.9, ""),
         (replace(NONE, silence=3.0), 3.0, "said nothing for 3 s"),
-        (NONE, 1e6, ""),
+        (NONE, 1e4, ""),
     ],
 )
 def test_a_worker_has_a_deadline_and_must_not_be_silent(
     monkeypatch: pytest.MonkeyPatch, limits: Limits, silent: float, said: str
 ) -> None:
     watched = Watched(monkeypatch, limits)
-    watched.now += silent
+    watched.work(silent)
     assert said in watched.look() and bool(watched.look()) == bool(said)
 
 
@@ -114,11 +123,34 @@ def test_the_next_look_is_soon_and_not_after_a_limit(monkeypatch: pytest.MonkeyP
     assert watched.clock.wait == 0.0
     watched.look()
     assert watched.clock.wait == pytest.approx(0.25)
-    watched.now += 3.9
+    watched.work(3.9)
     watched.look()
     assert watched.clock.wait == pytest.approx(0.1)
     watched.now += 1.0
     assert watched.clock.wait == 0.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (replace(NONE, silence=4.0), "said nothing for 4 s"),
+        (replace(NONE, stuck=4.0), "it ran for 4 s without an end"),
+    ],
+)
+def test_time_in_which_all_was_frozen_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, limits: Limits, said: str
+) -> None:
+    watched = Watched(monkeypatch, limits)
+    os.pwrite(watched.mark.descriptor, b"running 5 triton_mm_17", 0)
+    assert watched.look() == ""
+    watched.work(2.0)
+    assert watched.look() == ""
+    watched.now += 3600.0
+    assert watched.look() == ""
+    watched.work(1.9)
+    assert watched.look() == ""
+    watched.now += 0.25
+    assert said in watched.look()
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,38 @@ def test_a_job_that_is_cancelled_ends_at_once(queue: JobQueue) -> None:
     assert queue.log(7) == []
 
 
+class Stubborn(Held):
+    """Work in a worker whose end takes its time; it is the worker, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let, self.killed = threading.Event(), threading.Event()
+
+    def __call__(self, run: QueueRun) -> str:
+        run.queue._started(run.entry, self)  # type: ignore[arg-type]
+        return super().__call__(run)
+
+    def kill(self) -> None:
+        assert self.let.wait(10)
+        self.killed.set()
+        self.go.set()
+
+
+def test_only_the_end_of_the_queue_waits_for_the_end_of_a_worker(queue: JobQueue) -> None:
+    """A process in a disk or GPU call takes its time, and `x` must not stop the screen."""
+    first, second = Stubborn(), Stubborn()
+    queue.submit(order(first))
+    assert first.begun.wait(60)
+    assert queue.cancel(1) and not first.killed.is_set()
+    first.let.set()
+    assert first.killed.wait(60)
+    queue.submit(order(second))
+    assert second.begun.wait(60)
+    second.let.set()
+    queue.stop()
+    assert second.killed.is_set()
+
+
 def test_the_newest_unfinished_job_about_a_tuning(queue: JobQueue) -> None:
     works = [Held() for _ in range(3)]
     for work, about in zip(works, ({"key": KEY}, {"tuning": "abc1234"}, {}), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -28,7 +29,9 @@ from rocm_tui.launch.program import (
     Program,
     kept_programs,
 )
+from rocm_tui.launch.run import RUN_LOG
 from rocm_tui.launch.stderr import BoundedLog
+from rocm_tui.tui.widgets.output import about
 
 TEXT = (
     "one\r\n"
@@ -245,3 +248,98 @@ def test_a_screen_and_a_later_one_see_that_output_is_lost(tmp_path: Path) -> Non
         assert program.lines.since(0)[1][0].startswith("line 0 x")
     finally:
         program.end()
+
+
+def stale(*args: object) -> bytes:
+    """Fail as a read on NFS does after the file was replaced on the server."""
+    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+
+def test_a_program_ends_although_its_output_could_not_be_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that follows the output also sees the end of the program."""
+    read, fails = os.pread, [True]
+
+    def pread(descriptor: int, size: int, at: int) -> bytes:
+        if threading.current_thread().name == "output" and fails:
+            fails.pop()
+            return stale()
+        return read(descriptor, size, at)
+
+    monkeypatch.setattr(os, "pread", pread)
+    program = Launched(["sh", "-c", "echo one; exit 7"], Layout(tmp_path))
+    program.start()
+    end = time.monotonic() + 60
+    while program.running:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert not fails and program.code == 7
+    assert program.lines.last(1) == ["one"] and not program.unread and not program.lost
+
+
+def test_a_failed_look_at_anothers_program_is_said_until_one_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session("run-1", socket.gethostname(), os.getpid(), argv=("x",))
+    log = tmp_path / f"run-1{OUTPUT}"
+    log.write_text("one\n")
+    program = Detached(log, session)
+    with monkeypatch.context() as patched, log.open("a") as file:
+        file.write("two\n")
+        patched.setattr(os, "pread", stale)
+        assert program.look() and "tale" in program.unread
+        assert "cannot be read" in "".join(text for text, _ in about(program, 200))
+        assert not program.look(), "that was said"
+    assert program.look() and not program.unread
+    assert program.lines.since(0)[1] == ["one", "two"]
+
+
+def test_a_new_file_that_cannot_be_opened_leaves_the_old_one_open(tmp_path: Path) -> None:
+    log, link, other = (tmp_path / name for name in ("x.log", "link", "y.log"))
+    log.write_text("one\n")
+    other.write_text("of somebody else\n")
+    program = Following(log)
+    link.symlink_to(other)  # which is not followed
+    link.rename(log)
+    assert program.take() and not program.take()
+    log.unlink()
+    log.write_text("one\ntwo\n")
+    assert program.take() and program.lines.since(0)[1] == ["one", "two"]
+
+
+@pytest.mark.parametrize("host", [socket.gethostname(), "elsewhere"])
+def test_a_program_of_before_a_reboot_has_ended_when_its_log_is_released(
+    tmp_path: Path, host: str
+) -> None:
+    before = "11111111-2222-3333-4444-555555555555 pid:[4026531836] 42 12345"
+    session = Session("run-1", host, 42, argv=("x",), locked=True, process=before)
+    layout = Layout(tmp_path)
+    writer = EventWriter(layout, session, layout.sessions / f"run-1{RUN_LOG}")
+    assert writer.write(SessionStarted(session))
+    log = layout.sessions / f"run-1{OUTPUT}"
+    log.write_text("step 100\n")
+    (kept,) = kept_programs(layout)
+    program = Detached(log, kept.session)
+    assert kept.running and program.running, "its writer holds the lock"
+    writer.close()  # as the end of the machine does
+    ours = host == socket.gethostname()
+    assert program.look() is ours and program.running is not ours
+    assert kept_programs(layout)[0].running is not ours
+    assert not ours or program.ending == "ended"
+
+
+class EndedMeanwhile(Launched):
+    """Its terminal is closed by another thread while it gets another size."""
+
+    def __init__(self, terminal: int) -> None:
+        self._reads = [terminal]
+
+    @property
+    def _terminal(self) -> int:  # type: ignore[override]
+        return self._reads.pop() if self._reads else -1
+
+
+def test_a_terminal_that_is_closed_meanwhile_gets_no_size() -> None:
+    with Path(os.devnull).open() as terminal:  # closed, or another file by now
+        EndedMeanwhile(terminal.fileno()).resize(80, 24)

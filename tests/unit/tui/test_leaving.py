@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -89,6 +92,28 @@ async def test_leaving_is_asked_above_another_question_too(tmp_path: Path, above
         finally:
             end.set()
             await asyncio.to_thread(app.jobs.stop)
+
+
+LEAVES = """
+import os, signal, sys, time
+from rocm_tui.tui import terminal
+terminal._GRACE = 0.2
+with terminal.leaving(lambda code: None) as closed:
+    if "closed" in sys.argv:
+        closed.set()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1.0 if "closed" in sys.argv else 60.0)
+print("all was done")
+"""
+
+
+@pytest.mark.parametrize(("word", "code"), [("closed", 0), ("blocked", 128 + signal.SIGTERM)])
+def test_a_signal_does_not_cut_what_is_done_after_the_screen(word: str, code: int) -> None:
+    """Choices are written, and a program that shall end is killed after 10 s."""
+    words = [sys.executable, "-c", LEAVES, word]
+    left = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=50)
+    assert left.returncode == code
+    assert (b"all was done" in left.stdout) == (word == "closed")
 
 
 def test_no_screen_takes_q_for_itself() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from rocm_tui.actions import cover
 from rocm_tui.cli.entry import main
 from rocm_tui.tui.screens import watch
 from rocm_tui.tui.screens.watch import Welcome
@@ -32,6 +34,30 @@ async def test_watch_names_the_command_that_lists_them(
         await until(pilot, lambda: "missed in tuned tables" in screen_text(view))
         assert "2 products missed in tuned tables: rocm-tui cover " in screen_text(view)
         assert "\x1b" not in screen_text(view)
+
+
+async def test_a_search_that_takes_longer_than_the_interval_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, begun, go = tmp_path / "server.log", threading.Event(), threading.Event()
+    log.write_text(MISS.format(m=1))
+
+    def slowly(paths: list[str], tables: list[str]) -> list[cover.Missed]:
+        begun.set()
+        assert go.wait(60)
+        return missed_in(paths, tables)
+
+    missed_in = cover.missed_in
+    monkeypatch.setattr(cover, "missed_in", slowly)
+    async with running(tmp_path / "cache", log) as (app, pilot):
+        screen = app.screen
+        assert isinstance(screen, watch.WatchScreen)
+        for _ in range(3):  # as at each interval
+            screen._look_for_misses()
+            await until(pilot, begun.is_set)
+        go.set()
+        await until(pilot, lambda: app.missed)
+        assert app.missed[0].products == 1
 
 
 async def test_a_log_with_tunings_and_misses_is_named(

@@ -231,6 +231,22 @@ async def test_of_several_programs_one_is_chosen(tmp_path: Path) -> None:
         second.end()
 
 
+async def test_output_mounted_below_a_screen_that_closes_is_shown(tmp_path: Path) -> None:
+    program = Program("x", tmp_path / "x", 0.0)
+    program.lines.feed(b"of the program\n")
+    async with running(tmp_path) as (app, pilot):
+        watch = app.screen
+        assert isinstance(watch, WatchScreen)
+        await pilot.press("7")
+        await until(pilot, lambda: app.screen is not watch)
+        top, pane = app.screen, watch._dock._mount(program)
+        while not (top._callbacks or pane.view._program):
+            top.refresh()
+            await asyncio.sleep(0)
+        app.pop_screen()
+        await until(pilot, lambda: "of the program" in screen_text(pane), 20)
+
+
 async def test_output_that_came_before_a_turn_is_not_painted_after_it(tmp_path: Path) -> None:
     running_one, ended = (Program(name, tmp_path / name, 0.0) for name in ("a", "b"))
     running_one.lines.feed(b"of the running one\n")

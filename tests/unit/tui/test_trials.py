@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,10 @@ from backend.model.graph import Swap, Trial, TrialArm
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import GraphSearch, read_search
 from rocm_tui.jobs.queue import QueueRun
+from rocm_tui.search.types import Search
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.graph_actions import improve_order, prove_order
+from rocm_tui.tui.screens import trials
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.trials import TrialsScreen
 from rocm_tui.tui.widgets.grid import Grid
@@ -81,6 +84,31 @@ async def test_graphs_and_what_was_tried(layout: Layout, size: tuple[int, int]) 
         assert "faster" in text
         assert "−" in text  # the interval
         assert "% faster (" in about(screen)
+
+
+async def test_updates_do_not_restart_a_slow_read(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched(layout)
+    reads, go = [], threading.Event()
+
+    def slowly(layout: Layout, graph: str) -> Search | None:
+        reads.append(graph)
+        assert go.wait(60)
+        return read_search(layout, graph)
+
+    monkeypatch.setattr(trials, "read_search", slowly)
+    async with running(layout.root) as (app, pilot):
+        screen = await trials_of(app, pilot)
+        await until(pilot, lambda: reads)
+        for _ in range(3):
+            screen.update()
+            await pilot.pause()
+        assert len(reads) == 1 and "proposed" not in about(screen)
+        go.set()
+        await until(pilot, lambda: "proposed (p)" in about(screen))
+        await until(pilot, lambda: not screen._busy)
+        assert len(reads) >= 2, "the last update came after the first read had begun"
 
 
 async def test_a_faster_arm_with_another_output_is_not_good(layout: Layout) -> None:
