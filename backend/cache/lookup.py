@@ -201,14 +201,20 @@ class TunedCache:
             read = self._journal.read(self._read)
             if signature_of(self.path) != before:
                 continue
+            readable = True
             if not self._follow(before, read):
-                self._load(before)
+                readable = self._load(before)
                 read = self._journal.read()
                 self._apply(read.lines)
-            if signature_of(self.path) == before:
+            if readable and signature_of(self.path) == before:
+                # A journal that could not be read is read again next time.
+                file_stamp, journal_stamp = stamp
+                stamp = file_stamp, None if read is NOTHING else journal_stamp
                 self._read, self._file, self._stamp = read, before, stamp
                 break
-            self._read, self._file = NOTHING, None
+            self._read, self._file, self._stamp = NOTHING, None, ()
+            if not readable:
+                break
         for tuned in self._unwritten:
             apply(self._index, tuned)
 
@@ -230,19 +236,22 @@ class TunedCache:
         self._apply(missed + read.lines)
         return True
 
-    def _load(self, signature: Signature | None) -> None:
+    def _load(self, signature: Signature | None) -> bool:
+        """Parse the file; return False if the system could not read it, perhaps only this once."""
         self._index = {}
         if signature is None:
-            return
+            return True
         try:
             cache = cache_of(self.path, load_json(self.path, read_bytes(self.path)))
         except CacheUnreadable as error:
-            if self.path.exists():
-                self._tell(error)
-            return
+            if not self.path.exists():
+                return True
+            self._tell(error)
+            return not isinstance(error.__cause__, OSError)
         self._index = {
             op: by_inputs for op, by_inputs in cache.items() if isinstance(by_inputs, dict)
         }
+        return True
 
     def _apply(self, lines: bytes) -> None:
         for tuned in tuned_in(lines):

@@ -29,6 +29,7 @@ from backend.model.choice import MOST_MS
 from backend.model.problem import TuningKey
 from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
+from tests.support.store_disks import no_descriptors
 
 KEY = TuningKey("mm", "[a]", "highest")
 SYSTEM = {"hash": "s"}
@@ -202,6 +203,21 @@ def test_a_corrupt_file_is_told_once_and_kept(tmp_path: Path) -> None:
     cache.path.unlink()
     assert times(made(tmp_path)[0]) is not None
     assert in_file(tmp_path).keys() == {"[a]"}
+
+
+def test_times_that_could_not_be_read_once_are_read_again(tmp_path: Path) -> None:
+    made(tmp_path)[0].insert([tuned("[file]")])
+    journal = Journal(tmp_path, tmp_path / "cache" / "s")
+    journal.append(line_of(tuned("[journal]")))
+    cache, said = made(tmp_path)
+    with no_descriptors():
+        assert cache.view() == {}
+    assert times(cache, "[file]") and times(cache, "[journal]")
+    assert "Too many open files" in said[0]
+    journal.append(line_of(tuned("[later]")))
+    with no_descriptors():
+        assert times(cache, "[file]") and times(cache, "[later]") is None
+    assert times(cache, "[later]")
 
 
 @pytest.mark.parametrize(
