@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import filelock  # noqa: F401 - registers its fork handlers before ours, so that they run after ours
+import filelock  # noqa: F401 - now, since a fork while the thread that folds imports it blocks the child
 
 from backend.cache import journal as tuned_journal
 from backend.cache.autotune import cache_of
@@ -56,7 +56,8 @@ WAIT_SECONDS = 2.0
 
 _index_lock = threading.RLock()
 _fold_lock = threading.RLock()
-_LOCKS = (_fold_lock, _index_lock, tuned_journal.mutex)
+_LOCKS = (_index_lock, tuned_journal.mutex)
+"""Locks that a fork waits for."""
 
 
 class TunedCache:
@@ -259,7 +260,9 @@ class TunedCache:
 
 
 def _before_fork() -> None:
-    """Release the locks: a child must not inherit a held file lock, which nobody could release."""
+    """Let no other thread be changing an index or a journal. A fold is not waited for: syncing to a
+    slow disk takes seconds. What it changes is on disk, under a file lock that the child sees as
+    any other process does."""
     for lock in _LOCKS:
         lock.acquire()
 
@@ -269,7 +272,15 @@ def _after_fork() -> None:
         lock.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+def _after_fork_in_child() -> None:
+    global _fold_lock
+    _fold_lock = threading.RLock()  # the thread that may hold it stayed in the parent
+    _after_fork()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+)
 
 
 class DelayedAction:

@@ -204,7 +204,8 @@ def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True)
     remove(temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
+        descriptor = os.open(temporary, flags, 0o666)
+        with os.fdopen(descriptor, "wb") as stream, _closed_in_children(descriptor):
             with contextlib.suppress(FileNotFoundError):
                 _resemble(stream.fileno(), like.stat())
             stream.write(data)
@@ -218,6 +219,29 @@ def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True)
     except OSError as error:
         remove(temporary)
         raise not_writable(like, error) from error
+
+
+_being_written: set[int] = set()
+
+
+@contextlib.contextmanager
+def _closed_in_children(descriptor: int) -> Iterator[None]:
+    """Close `descriptor` in each child that another thread forks meanwhile: the child would have
+    the file open to write for as long as it lives, and `exchange` replaces no such file."""
+    _being_written.add(descriptor)
+    try:
+        yield
+    finally:
+        _being_written.discard(descriptor)
+
+
+def _after_fork_in_child() -> None:
+    while _being_written:
+        with contextlib.suppress(OSError):
+            os.close(_being_written.pop())
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _resemble(descriptor: int, like: os.stat_result) -> None:

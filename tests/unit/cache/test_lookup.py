@@ -368,6 +368,45 @@ def test_threads_and_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(in_file(tmp_path)) == 600 + 6 * 8 and not said
 
 
+def test_a_fork_does_not_wait_for_a_fold_and_the_child_keeps_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuned_cache, "PATIENCE_SECONDS", 60.0)
+    cache, said = made(tmp_path)
+    cache.insert([tuned("[first]")])
+    sync, syncing, goes_on = os.fsync, threading.Event(), threading.Event()
+
+    def sync_slowly(descriptor: int) -> None:
+        syncing.set()
+        goes_on.wait(5)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync_slowly)
+    thread = threading.Thread(target=cache.insert, args=([tuned("[thread]")],))
+    thread.start()
+    assert syncing.wait(60)
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            goes_on.set()
+            cache.insert([tuned("[child]")])
+            os._exit(os.read(reads, 1) != b"x")  # it lives on, as a worker of a data loader does
+        finally:
+            os._exit(1)
+    unfinished = "[thread]" not in in_file(tmp_path)
+    goes_on.set()
+    thread.join(60)
+    end = time.monotonic() + 10
+    while "[child]" not in in_file(tmp_path) and time.monotonic() < end:
+        time.sleep(0.01)
+    cache.insert([tuned("[parent]")])
+    os.write(writes, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    assert unfinished
+    assert in_file(tmp_path).keys() == {"[first]", "[thread]", "[child]", "[parent]"} and not said
+
+
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.sampled_from("abc"), TIMES, st.booleans()), min_size=1, max_size=12))
 def test_index_and_file_agree(steps: list[tuple[str, float, bool]]) -> None:
