@@ -147,9 +147,11 @@ class TunedCache:
             apply(self._index, tuned)
         return bool(lost)
 
-    def fold(self) -> None:
-        """Fold the journal into the file now; report failures."""
-        patience = 0.0 if self._is_held else PATIENCE_SECONDS
+    def fold(self, patience: float | None = None) -> None:
+        """Fold the journal into the file now; report failures. Others may hold the lock for
+        `patience` seconds, by default as long as a program should wait."""
+        if patience is None:
+            patience = 0.0 if self._is_held else PATIENCE_SECONDS
         before = signature_of(self.path)
         try:
             with _fold_lock:
