@@ -119,8 +119,12 @@ def locked(
         lock.release()
 
 
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP)
 """What a file system without locks answers, such as Lustre mounted without `flock`."""
+
+NO_LOCK_SECONDS = 2.0
+"""Seconds for which ENOLCK is tried again. NFS answers it while its lock daemon is overloaded, when
+another host may hold the lock; and always if it has no lock daemon."""
 
 
 @contextlib.contextmanager
@@ -133,22 +137,39 @@ def locked_table(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     locks.
     """
     lock = path.with_name(f".{path.name}.rocm_tui.lock")
-    deadline = time.monotonic() + seconds
-    descriptor: int | None = None
     try:
-        while (descriptor := _lock(lock)) is None:
-            if time.monotonic() > deadline:
-                raise busy(lock)
-            time.sleep(POLL_SECONDS)
+        descriptor = _lock_within(lock, seconds)
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, *_NO_LOCKS):
-            raise not_writable(path, error) from error
+        raise not_writable(path, error) from error
     try:
         yield
     finally:
         if descriptor is not None:
             remove(lock)
             os.close(descriptor)
+
+
+def _lock_within(lock: Path, seconds: float) -> int | None:
+    """Make and lock a lock file; None where no file can be locked. Raises UnsafePath, OSError, or
+    Busy after `seconds`."""
+    begin = time.monotonic()
+    while True:
+        waited = time.monotonic() - begin
+        try:
+            descriptor = _lock(lock)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, *_NO_LOCKS):
+                return None
+            if error.errno != errno.ENOLCK:
+                raise
+            if waited > min(seconds, NO_LOCK_SECONDS):
+                return None
+        else:
+            if descriptor is not None:
+                return descriptor
+            if waited > seconds:
+                raise busy(lock)
+        time.sleep(POLL_SECONDS)
 
 
 def _lock(lock: Path) -> int | None:
@@ -162,8 +183,9 @@ def _lock(lock: Path) -> int | None:
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
-    except OSError:
-        remove(lock)  # nobody can hold it
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            remove(lock)  # nobody can hold it
         os.close(descriptor)
         raise
     os.close(descriptor)
