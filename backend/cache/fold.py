@@ -39,7 +39,7 @@ from backend.cache.journal import (
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import load_json, read_bytes
-from backend.errors import CacheUnreadable, StoreError
+from backend.errors import Busy, CacheUnreadable, StoreError
 
 SECONDS = 86_400.0
 """A process that tunes for longer than this between two writes loses what others folded."""
@@ -101,7 +101,7 @@ def fold(
 
 class CacheRestorer:
     """Restores what stock PyTorch removed from the cache files, for processes that only watch. A
-    file is compared once after each write by others."""
+    file is compared once after each write by others, and again if that could not be done then."""
 
     def __init__(self, layout: Layout, pinned: Pinned) -> None:
         self._layout = layout
@@ -110,17 +110,28 @@ class CacheRestorer:
 
     def recall(self) -> None:
         """Restore without waiting. Raises CacheUnreadable, UnsafePath, NotWritable, Busy."""
-        root = self._layout.root
+        errors: list[StoreError] = []
         for path in cache_paths(self._layout):
             signature = exchange.signature_of(path)
             if self._seen.get(path) == signature:
                 continue
+            try:
+                self._restore(path, signature)
+            except StoreError as error:
+                errors.append(error)
+                if isinstance(error, Busy) or isinstance(error.__cause__, OSError):
+                    continue  # it may pass; a corrupt file stays as it is
             self._seen[path] = signature
-            if Journal(root, path).read().is_all_of(signature):
-                continue
-            lost = RecentFolds(root, path).lost
-            if lost({}) and lost(cache_of(path, load_json(path, read_bytes(path)))):
-                fold(root, path, {}, self._pinned, 0.0)
+        if errors:
+            raise errors[0]
+
+    def _restore(self, path: Path, signature: exchange.Signature | None) -> None:
+        root = self._layout.root
+        if Journal(root, path).read().is_all_of(signature):
+            return
+        lost = RecentFolds(root, path).lost
+        if lost({}) and lost(cache_of(path, load_json(path, read_bytes(path)))):
+            fold(root, path, {}, self._pinned, 0.0)
 
 
 class _Edit:

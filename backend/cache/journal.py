@@ -42,6 +42,7 @@ from backend.disk.exchange import Signature, signature_of
 from backend.disk.safe import MAX_BYTES, open_regular, read_bytes
 from backend.errors import NotWritable
 from backend.model.choice import CacheTime
+from backend.model.problem import TuningKey
 from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 
@@ -250,6 +251,16 @@ class Journal:
     def read(self, previous: JournalRead = NOTHING) -> JournalRead:
         """Return the lines behind `previous`, or all if that was another journal."""
         return self._read(self.path, previous)
+
+    def choices(self, key: TuningKey) -> set[str]:
+        """Return the hashes of the choices that have a time of `key` here, not folded yet."""
+        lines = tuned_in(self.read().lines)
+        return {
+            name
+            for tuned in lines
+            if TuningKey(tuned.op, tuned.inputs, tuned.precision) == key
+            for name in tuned.timings
+        }
 
     def rest(self, previous: JournalRead, fold: JournalFold) -> bytes | None:
         """Return the folded lines behind `previous`; None if they are no longer kept."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import filelock  # noqa: F401 - registers its fork handlers before ours, so that they run after ours
+import filelock  # noqa: F401 - now, since a fork while the thread that folds imports it blocks the child
 
 from backend.cache import journal as tuned_journal
 from backend.cache.autotune import cache_of
@@ -56,7 +56,8 @@ WAIT_SECONDS = 2.0
 
 _index_lock = threading.RLock()
 _fold_lock = threading.RLock()
-_LOCKS = (_fold_lock, _index_lock, tuned_journal.mutex)
+_LOCKS = (_index_lock, tuned_journal.mutex)
+"""Locks that a fork waits for."""
 
 
 class TunedCache:
@@ -146,9 +147,11 @@ class TunedCache:
             apply(self._index, tuned)
         return bool(lost)
 
-    def fold(self) -> None:
-        """Fold the journal into the file now; report failures."""
-        patience = 0.0 if self._is_held else PATIENCE_SECONDS
+    def fold(self, patience: float | None = None) -> None:
+        """Fold the journal into the file now; report failures. Others may hold the lock for
+        `patience` seconds, by default as long as a program should wait."""
+        if patience is None:
+            patience = 0.0 if self._is_held else PATIENCE_SECONDS
         before = signature_of(self.path)
         try:
             with _fold_lock:
@@ -201,14 +204,20 @@ class TunedCache:
             read = self._journal.read(self._read)
             if signature_of(self.path) != before:
                 continue
+            readable = True
             if not self._follow(before, read):
-                self._load(before)
+                readable = self._load(before)
                 read = self._journal.read()
                 self._apply(read.lines)
-            if signature_of(self.path) == before:
+            if readable and signature_of(self.path) == before:
+                # A journal that could not be read is read again next time.
+                file_stamp, journal_stamp = stamp
+                stamp = file_stamp, None if read is NOTHING else journal_stamp
                 self._read, self._file, self._stamp = read, before, stamp
                 break
-            self._read, self._file = NOTHING, None
+            self._read, self._file, self._stamp = NOTHING, None, ()
+            if not readable:
+                break
         for tuned in self._unwritten:
             apply(self._index, tuned)
 
@@ -230,19 +239,22 @@ class TunedCache:
         self._apply(missed + read.lines)
         return True
 
-    def _load(self, signature: Signature | None) -> None:
+    def _load(self, signature: Signature | None) -> bool:
+        """Parse the file; return False if the system could not read it, perhaps only this once."""
         self._index = {}
         if signature is None:
-            return
+            return True
         try:
             cache = cache_of(self.path, load_json(self.path, read_bytes(self.path)))
         except CacheUnreadable as error:
-            if self.path.exists():
-                self._tell(error)
-            return
+            if not self.path.exists():
+                return True
+            self._tell(error)
+            return not isinstance(error.__cause__, OSError)
         self._index = {
             op: by_inputs for op, by_inputs in cache.items() if isinstance(by_inputs, dict)
         }
+        return True
 
     def _apply(self, lines: bytes) -> None:
         for tuned in tuned_in(lines):
@@ -250,7 +262,9 @@ class TunedCache:
 
 
 def _before_fork() -> None:
-    """Release the locks: a child must not inherit a held file lock, which nobody could release."""
+    """Let no other thread be changing an index or a journal. A fold is not waited for: syncing to a
+    slow disk takes seconds. What it changes is on disk, under a file lock that the child sees as
+    any other process does."""
     for lock in _LOCKS:
         lock.acquire()
 
@@ -260,7 +274,15 @@ def _after_fork() -> None:
         lock.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+def _after_fork_in_child() -> None:
+    global _fold_lock
+    _fold_lock = threading.RLock()  # the thread that may hold it stayed in the parent
+    _after_fork()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+)
 
 
 class DelayedAction:

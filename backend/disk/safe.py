@@ -119,8 +119,12 @@ def locked(
         lock.release()
 
 
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP)
 """What a file system without locks answers, such as Lustre mounted without `flock`."""
+
+NO_LOCK_SECONDS = 2.0
+"""Seconds for which ENOLCK is tried again. NFS answers it while its lock daemon is overloaded, when
+another host may hold the lock; and always if it has no lock daemon."""
 
 
 @contextlib.contextmanager
@@ -133,22 +137,39 @@ def locked_table(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     locks.
     """
     lock = path.with_name(f".{path.name}.rocm_tui.lock")
-    deadline = time.monotonic() + seconds
-    descriptor: int | None = None
     try:
-        while (descriptor := _lock(lock)) is None:
-            if time.monotonic() > deadline:
-                raise busy(lock)
-            time.sleep(POLL_SECONDS)
+        descriptor = _lock_within(lock, seconds)
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, *_NO_LOCKS):
-            raise not_writable(path, error) from error
+        raise not_writable(path, error) from error
     try:
         yield
     finally:
         if descriptor is not None:
             remove(lock)
             os.close(descriptor)
+
+
+def _lock_within(lock: Path, seconds: float) -> int | None:
+    """Make and lock a lock file; None where no file can be locked. Raises UnsafePath, OSError, or
+    Busy after `seconds`."""
+    begin = time.monotonic()
+    while True:
+        waited = time.monotonic() - begin
+        try:
+            descriptor = _lock(lock)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, *_NO_LOCKS):
+                return None
+            if error.errno != errno.ENOLCK:
+                raise
+            if waited > min(seconds, NO_LOCK_SECONDS):
+                return None
+        else:
+            if descriptor is not None:
+                return descriptor
+            if waited > seconds:
+                raise busy(lock)
+        time.sleep(POLL_SECONDS)
 
 
 def _lock(lock: Path) -> int | None:
@@ -162,8 +183,9 @@ def _lock(lock: Path) -> int | None:
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
-    except OSError:
-        remove(lock)  # nobody can hold it
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            remove(lock)  # nobody can hold it
         os.close(descriptor)
         raise
     os.close(descriptor)
@@ -204,7 +226,8 @@ def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True)
     remove(temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
+        descriptor = os.open(temporary, flags, 0o666)
+        with os.fdopen(descriptor, "wb") as stream, _closed_in_children(descriptor):
             with contextlib.suppress(FileNotFoundError):
                 _resemble(stream.fileno(), like.stat())
             stream.write(data)
@@ -218,6 +241,29 @@ def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True)
     except OSError as error:
         remove(temporary)
         raise not_writable(like, error) from error
+
+
+_being_written: set[int] = set()
+
+
+@contextlib.contextmanager
+def _closed_in_children(descriptor: int) -> Iterator[None]:
+    """Close `descriptor` in each child that another thread forks meanwhile: the child would have
+    the file open to write for as long as it lives, and `exchange` replaces no such file."""
+    _being_written.add(descriptor)
+    try:
+        yield
+    finally:
+        _being_written.discard(descriptor)
+
+
+def _after_fork_in_child() -> None:
+    while _being_written:
+        with contextlib.suppress(OSError):
+            os.close(_being_written.pop())
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _resemble(descriptor: int, like: os.stat_result) -> None:

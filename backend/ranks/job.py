@@ -298,9 +298,11 @@ GRACE = 2.0
 LEAST_GRACE = 0.1
 STAGGER = 0.02
 """Seconds per rank, so that the lowest waiting rank goes first."""
+BEAT = 10.0
+"""Seconds between two heartbeats of a process that holds a claim."""
 SILENCE = 60.0
-"""Seconds without a heartbeat after which an invisible process is given up: compiling one of its
-choices may take a minute."""
+"""Seconds without a heartbeat after which an invisible process is given up: a busy machine or file
+server delays some."""
 AGAIN = 1.0
 """Seconds to wait for a rank that timed out before, until it decides something."""
 FIRST_REST, LONGEST_REST = 0.005, 0.1
@@ -347,7 +349,8 @@ def ignore_awaited(rank: int | None) -> None:
 
 @dataclass
 class RankAgreement:
-    """How the rank `me` of a job of `size` agrees with the others; for one thread at a time."""
+    """How the rank `me` of a job of `size` agrees with the others; for one thread at a time,
+    except `beat`."""
 
     board: Board
     me: Rank

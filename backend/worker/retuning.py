@@ -20,6 +20,7 @@ from typing import Any
 from backend.cache.journal import Tuned, written
 from backend.cache.variants import ChoiceVariants, for_devices, write_modules
 from backend.disk.layout import Layout
+from backend.disk.safe import LOCK_SECONDS
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import say_once, shielded
 from backend.inductor.hooks.pins import PinLookup
@@ -264,7 +265,7 @@ class RetuneSelector(Selector):
         except UnsafePath as error:
             say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
             self._keep_as_stock({tuned.op: {tuned.inputs: {tuned.precision: timings}}})
-        cache.fold()  # this process is killed after its job, so not at exit
+        cache.fold(LOCK_SECONDS)  # this process is killed after its job, so not at exit
         self.task.written, self.task.taken_over = timings, taken_over
         self.task.pin = PinStore(layout).hold_again(cache.path.name, tuned)
 

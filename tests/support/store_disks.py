@@ -1,7 +1,8 @@
-"""Small real file systems for tests, where mounting is permitted."""
+"""Small real file systems for tests, where mounting is permitted; a process without descriptors."""
 
 from __future__ import annotations
 
+import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,3 +34,14 @@ def make_read_only(folder: Path) -> None:
 
 def make_writable(folder: Path) -> None:
     subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open no file: EMFILE."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

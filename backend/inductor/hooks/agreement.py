@@ -63,6 +63,9 @@ from backend.ranks.job import (
 CALL_SECONDS = 10.0
 """Seconds after which a silent server is given up."""
 
+BEATING = "rocm-tui heartbeat"
+"""The name of the thread that writes heartbeats."""
+
 _OURS = "rocm_tui/ranks"
 _MARK = 16
 
@@ -315,7 +318,7 @@ class RankTurn:
         self._identities = identities(choices, home.current()) if turns is not None else {}
         self._reason = agreement.trouble
         self._alone = bool(agreement.trouble)
-        self._beaten = 0.0
+        self._over = threading.Event()
 
     @property
     def together(self) -> bool:
@@ -342,7 +345,6 @@ class RankTurn:
                     what = f"rank {answer.after.rank} ended before it had chosen"
                     self._reason = what
                     self._say(what, "this rank chooses")
-                self.tuning.at_work = self._beat
             return
 
     def put_pin(self, pinned: ChoiceCaller) -> None:
@@ -424,20 +426,26 @@ class RankTurn:
     def _is_ours(self, decision: Decision) -> bool:
         return self._turns is not None and decision.by.process == self._turns.me.process
 
-    def _beat(self) -> None:
-        now = time.monotonic()
-        if self._turns is not None and self._lead is not None and now - self._beaten > 1:
-            self._beaten = now
-            self._turns.beat(self._lead)
+    def _beat(self, turns: RankAgreement, lead: WonClaim) -> None:
+        """Write heartbeats until the turn is over. They show that this process lives, whatever it
+        does: Inductor's own processes may compile for minutes before torch calls us again."""
+        while not self._over.wait(job.BEAT):
+            turns.beat(lead)
 
     # End
 
     def __enter__(self) -> RankTurn:
         self._outer = getattr(_here, "turn", None)
         _here.turn = self
+        if self._turns is not None and self._lead is not None and self._lead.claim:
+            claim = self._turns, self._lead
+            beating = threading.Thread(target=self._beat, args=claim, name=BEATING, daemon=True)
+            with contextlib.suppress(RuntimeError):  # no thread can be started at exit
+                beating.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._over.set()
         _here.turn = self._outer
         if self._turns is not None and self._lead is not None:
             try:

@@ -63,7 +63,10 @@ class PinLookup:
             return ()
         before, pins = self._read.get(layout.pins, (None, ()))
         if stamp != before:
-            pins = _read(layout)
+            read = _read(layout)
+            if read is None:  # perhaps only this once: the process had no descriptor left
+                return ()
+            pins = read
             self._read[layout.pins] = stamp, pins
         return pins
 
@@ -76,11 +79,12 @@ def _stamp(path: Path) -> _Stamp | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _read(layout: Layout) -> tuple[Pin, ...]:
+def _read(layout: Layout) -> tuple[Pin, ...] | None:
+    """Return the pins; None if their file is unreadable."""
     from backend.pins.store import PinStore  # only if there are pins: compile workers call this too
 
     try:
         return tuple(PinStore(layout).pins())
     except StoreError as error:
         say_once(f"pins are not honoured: {error}")
-        return ()
+        return None

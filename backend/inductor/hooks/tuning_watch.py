@@ -116,7 +116,7 @@ class TuningWatch:
     """Converts the callbacks of one tuning to events, each choice's end once.
 
     `given` are the op's arguments beside its inputs; `hash` is the selected choice, as soon as it
-    is known. `at_work` is called when a choice has been compiled or timed.
+    is known.
     """
 
     def __init__(
@@ -126,7 +126,6 @@ class TuningWatch:
         self.n = n
         self.key = key
         self.hash: str | None = None
-        self.at_work: Callable[[], None] = lambda: None
         self._write = write
         self._lock = threading.Lock()
         self._compiled: set[str] = set()
@@ -166,7 +165,6 @@ class TuningWatch:
                 return
             self._compiled.add(name)
         self._write(ChoiceCompiled(self.n, name, seconds))
-        self.at_work()
 
     # Timing
 
@@ -209,11 +207,9 @@ class TuningWatch:
     def _first(self, choice: ChoiceCaller) -> bool:
         name = choice.hash_key()
         with self._lock:
-            if name in self._ended:
-                return False
+            first = name not in self._ended
             self._ended.add(name)
-        self.at_work()
-        return True
+            return first
 
     # Ranks of a job
 

@@ -168,18 +168,20 @@ class GraphIndex:
             identity = (entry.relative, entry.mtime, entry.size)
             verdict = cached.get(identity)
             if verdict is None:
-                verdict = cached[identity] = self._judge(entry, identity, wanted)
+                try:
+                    verdict = cached[identity] = self._judge(entry, identity, wanted)
+                except _NotRead as missing:
+                    verdict = missing.verdict
             verdicts.append(verdict)
         return verdicts
 
     def _judge(self, entry: GraphEntry, identity: _Version, wanted: WantedChoice) -> Verdict:
+        """Return the lasting verdict on an entry. Raises _NotRead."""
         if is_kernel(wanted.op):
             return self._judge_kernel(entry, identity, wanted)
         text, is_whole = self._texts.get(identity), entry.size <= MAX_BYTES
         if text is None:
-            data = read_entry(entry)
-            if data is None:
-                return "unclear"
+            data = _read_now(entry)
             if is_whole and not may_hold(data, wanted):
                 return "absent"
             text = self._texts[identity] = read_graph_text(data)
@@ -195,11 +197,26 @@ class GraphIndex:
         configs."""
         keys = self._kernels.get(identity)
         if keys is None:
-            data = read_entry(entry)
-            if data is None:
-                return "unclear"
+            data = _read_now(entry)
             keys = self._kernels[identity] = kernels_in(data)
         return "unknown" if (wanted.op, wanted.inputs) in keys else "absent"
+
+
+class _NotRead(Exception):
+    """An entry is gone or cannot be read, perhaps only now: it may be moved back, or the process
+    may have no descriptor left. `verdict` is valid until the next look."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
+
+
+def _read_now(entry: GraphEntry) -> bytes:
+    """Return the content of an entry. Raises _NotRead."""
+    data = read_entry(entry)
+    if not data:
+        raise _NotRead("unclear" if data is None else "absent")
+    return data
 
 
 def kernels_in(data: bytes) -> frozenset[tuple[str, str]]:

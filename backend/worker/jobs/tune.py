@@ -19,6 +19,7 @@ from dataclasses import replace
 import torch
 
 from backend.cache.autotune import read_cache
+from backend.cache.journal import Journal
 from backend.cache.variants import ChoiceVariants
 from backend.counted import counted
 from backend.disk.layout import Layout, cache_dir
@@ -149,11 +150,13 @@ class _Tuning:
         task, key = self._task, self._task.key
         assert key is not None
         path = Layout(cache_dir()).autotune / torch_api.system_hash()
+        # Times stay in the journal while another process holds the file's lock.
+        unfolded = Journal(cache_dir(), path).choices(key)
         try:
             file = read_cache(path)
         except CacheUnreadable as error:
             raise NothingTuned(f"the times were measured but not kept: {error}") from error
-        lost = task.written.keys() - file.entries.get(key, {}).keys()
+        lost = task.written.keys() - file.entries.get(key, {}).keys() - unfolded
         if lost:
             raise NothingTuned(
                 f"{counted(len(lost), 'time was', 'times were')} measured but not kept in {path}"

@@ -6,6 +6,7 @@ The other rank is played here: its notes are those that its own process would wr
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from torch._inductor.ir import ChoiceCaller
 
 from backend.inductor.hooks.agreement import (
+    BEATING,
     RankCoordinator,
     RankTurn,
     agent_store,
@@ -27,6 +29,7 @@ from backend.inductor.hooks.recording import Recorder
 from backend.inductor.hooks.tuning_watch import TuningWatch
 from backend.model.events import Event, RanksAsked
 from backend.model.problem import TuningKey
+from backend.ranks import job
 from backend.ranks.job import (
     AGREE,
     FOLDER,
@@ -274,20 +277,37 @@ def test_a_rank_that_does_not_choose_in_time_is_not_waited_for(
     assert isinstance(found, FoundDecision) and found.decision.name == "mm"
 
 
-def test_who_follows_a_rank_that_ended_says_so_and_shows_that_it_works(
-    ranks: Ranks, turn: Turns, tuning: TuningWatch, capfd: pytest.CaptureFixture[str]
+def test_who_follows_a_rank_that_ended_says_so(
+    ranks: Ranks, turn: Turns, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert isinstance(ranks(1).ask("one"), WonClaim)
-    turns = ranks(0, alive=lambda process: False)
-    beats: list[str] = []
-    turns.board.beat = beats.append  # type: ignore[method-assign]
-    ours = turn(turns)
+    ours = turn(ranks(0, alive=lambda process: False))
     ours.ask()
     assert ours.report() is None
     assert "rank 1 ended" in capfd.readouterr().err
-    tuning.at_work()
-    tuning.at_work()
-    assert len(beats) == 1  # once a second is enough
+
+
+def test_a_rank_shows_that_it_lives_for_as_long_as_its_turn_lasts(
+    ranks: Ranks, turn: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "BEAT", 0.001)
+    turns = ranks(0)
+    beats: list[str] = []
+    beaten = threading.Event()
+
+    def beat(name: str) -> None:
+        beats.append(name)
+        if len(beats) == 3:
+            beaten.set()
+
+    turns.board.beat = beat  # type: ignore[method-assign]
+    ours = turn(turns)
+    ours.ask()
+    with ours:
+        assert beaten.wait(30), "torch compiles, and no choice is ready yet"
+        (thread,) = [each for each in threading.enumerate() if each.name == BEATING]
+    thread.join(60)
+    assert not thread.is_alive() and set(beats) == {"one.claim-0"}
 
 
 @pytest.mark.parametrize("call", ["put", "take_down"])

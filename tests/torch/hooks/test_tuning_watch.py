@@ -130,17 +130,6 @@ def test_a_time_that_no_kernel_takes_is_a_failure(
     assert "no time of a kernel" in first.reason and "out of registers" in second.reason
 
 
-def test_work_is_reported_for_each_end_and_each_compile(
-    watch: TuningWatch, kernels: list[Kernel]
-) -> None:
-    calls: list[None] = []
-    watch.at_work = lambda: calls.append(None)
-    for _ in range(2):
-        watch.compiled(kernels[0], 0.1)
-        watch.timed(kernels[0], 1.0)
-    assert len(calls) == 2
-
-
 def test_an_error_after_the_selection_is_none_of_the_tuning(
     watch: TuningWatch, kernels: list[Kernel], events: list[Event]
 ) -> None:

@@ -6,7 +6,9 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from typing import Any
 import pytest
 
 from backend.cache.autotune import cache_paths, read_caches
+from backend.cache.journal import Journal
+from backend.cache.lookup import PATIENCE_SECONDS
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.events import (
     BenchmarkStarted,
@@ -193,6 +198,23 @@ def test_times_that_cannot_be_kept_are_no_success(tuned: Tuned, worker: Worker) 
     assert not result["ok"] and "measured but not kept" in result["reason"], result
     assert str(pins) in result["reason"] and pins.read_text() == "{broken"
     pins.write_bytes(before)
+
+
+def test_times_are_kept_although_another_process_is_writing_the_file_for_seconds(
+    tuned: Tuned, worker: Worker
+) -> None:
+    (path,) = cache_paths(Layout(tuned.cache))
+    journal = Journal(tuned.cache, path)
+    before = journal.signature()
+    with ThreadPoolExecutor(1) as pool:
+        with safe.locked(tuned.cache, path):
+            job = pool.submit(worker.exchange, JOB, timeout=300)
+            while journal.signature() == before and not job.done():
+                time.sleep(0.05)
+            time.sleep(PATIENCE_SECONDS + 1)  # longer than a program waits
+        result = job.result()
+    assert result["ok"], result
+    assert entry(tuned.cache)[1] == {choice["hash"]: choice["ms"] for choice in result["choices"]}
 
 
 def test_the_command_tunes_by_id_and_prints_the_row(tuned: Tuned) -> None:

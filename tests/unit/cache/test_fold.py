@@ -16,8 +16,10 @@ import pytest
 
 from backend.cache import fold as folding
 from backend.cache import journal as journals
-from backend.cache.fold import RecentFolds, fold
+from backend.cache.fold import CacheRestorer, RecentFolds, fold
 from backend.cache.journal import Journal, Tuned, line_of
+from backend.disk import safe
+from backend.disk.layout import Layout
 from backend.errors import Busy, CacheUnreadable, NotWritable
 from backend.pins.holders import pinned_choices
 
@@ -231,3 +233,34 @@ def test_a_failed_or_missing_pinned_choice_raises_no_rival(tmp_path: Path) -> No
     pins = {("mm", "[a]"): frozenset(("c0",))}
     fold(tmp_path, path, SYSTEM, lambda cache_path: pins)
     assert times_in(path) == {"c0": 7.0, "c1": math.inf}
+
+
+def test_lost_times_are_restored_once_the_lock_of_their_file_is_free(tmp_path: Path) -> None:
+    paths = [tmp_path / "cache" / name for name in ("s", "t")]
+    for path in paths:
+        put(path, {"c0": 1.0})
+        now = time.time()
+        Journal(tmp_path, path).append(line_of(Tuned("mm", "[a]", "highest", {"c1": 2.0}, now)))
+        fold(tmp_path, path, SYSTEM, pinned_choices)
+        put(path, {"c0": 1.0})  # stock PyTorch writes the copy that it read before
+    restorer = CacheRestorer(Layout(tmp_path), pinned_choices)
+    with safe.locked(tmp_path, paths[0]):
+        for _ in range(2):
+            with pytest.raises(Busy):
+                restorer.recall()
+        assert [*map(times_in, paths)] == [{"c0": 1.0}, {"c0": 1.0, "c1": 2.0}]
+    restorer.recall()
+    assert times_in(paths[0]) == {"c0": 1.0, "c1": 2.0}
+
+
+def test_a_corrupt_file_is_reported_once_by_who_restores_lost_times(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "s"
+    put(path, {"c0": 1.0})
+    line = line_of(Tuned("mm", "[a]", "highest", {"c1": 2.0}, time.time()))
+    Journal(tmp_path, path).append(line)
+    fold(tmp_path, path, SYSTEM, pinned_choices)
+    path.write_text("{")
+    restorer = CacheRestorer(Layout(tmp_path), pinned_choices)
+    with pytest.raises(CacheUnreadable):
+        restorer.recall()
+    restorer.recall()

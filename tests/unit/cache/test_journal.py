@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backend.cache.fold import fold
 from backend.cache.journal import (
     NOTHING,
     Index,
@@ -24,6 +26,8 @@ from backend.cache.journal import (
     view,
     written,
 )
+from backend.model.problem import TuningKey
+from backend.pins.holders import pinned_choices
 
 
 def tuned(inputs: str = "[a]", **timings: float) -> Tuned:
@@ -114,6 +118,18 @@ def test_a_journal_is_read_from_where_the_last_reading_ended(tmp_path: Path) -> 
     with journal.path.open("ab") as stream:
         stream.write(second[:-5])
     assert journal.read(early).lines == second, "a torn line is not read"
+
+
+def test_a_journal_names_the_choices_of_a_tuning_until_they_are_folded(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "s"
+    journal = Journal(tmp_path, path)
+    key = TuningKey("mm", "[a]", "highest")
+    assert journal.choices(key) == set()
+    for line in (tuned(c0=1.0), tuned(c1=math.inf), tuned("[b]", c2=1.0)):
+        journal.append(line_of(line))
+    assert journal.choices(key) == {"c0", "c1"}
+    fold(tmp_path, path, {}, pinned_choices)
+    assert journal.choices(key) == set() and "c1" in path.read_text()
 
 
 def test_a_torn_line_is_ended_by_the_next_one(tmp_path: Path) -> None:

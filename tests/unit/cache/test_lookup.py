@@ -29,6 +29,7 @@ from backend.model.choice import MOST_MS
 from backend.model.problem import TuningKey
 from backend.pins.holders import pinned_choices
 from backend.pins.store import PinStore
+from tests.support.store_disks import no_descriptors
 
 KEY = TuningKey("mm", "[a]", "highest")
 SYSTEM = {"hash": "s"}
@@ -204,6 +205,21 @@ def test_a_corrupt_file_is_told_once_and_kept(tmp_path: Path) -> None:
     assert in_file(tmp_path).keys() == {"[a]"}
 
 
+def test_times_that_could_not_be_read_once_are_read_again(tmp_path: Path) -> None:
+    made(tmp_path)[0].insert([tuned("[file]")])
+    journal = Journal(tmp_path, tmp_path / "cache" / "s")
+    journal.append(line_of(tuned("[journal]")))
+    cache, said = made(tmp_path)
+    with no_descriptors():
+        assert cache.view() == {}
+    assert times(cache, "[file]") and times(cache, "[journal]")
+    assert "Too many open files" in said[0]
+    journal.append(line_of(tuned("[later]")))
+    with no_descriptors():
+        assert times(cache, "[file]") and times(cache, "[later]") is None
+    assert times(cache, "[later]")
+
+
 @pytest.mark.parametrize(
     "cache", [{"mm": 3}, {"mm": {"[a]": []}}, {"mm": {"[a]": {"highest": {"c0": "x"}}}}]
 )
@@ -350,6 +366,45 @@ def test_threads_and_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         thread.join()
     cache.fold()
     assert len(in_file(tmp_path)) == 600 + 6 * 8 and not said
+
+
+def test_a_fork_does_not_wait_for_a_fold_and_the_child_keeps_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuned_cache, "PATIENCE_SECONDS", 60.0)
+    cache, said = made(tmp_path)
+    cache.insert([tuned("[first]")])
+    sync, syncing, goes_on = os.fsync, threading.Event(), threading.Event()
+
+    def sync_slowly(descriptor: int) -> None:
+        syncing.set()
+        goes_on.wait(5)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync_slowly)
+    thread = threading.Thread(target=cache.insert, args=([tuned("[thread]")],))
+    thread.start()
+    assert syncing.wait(60)
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            goes_on.set()
+            cache.insert([tuned("[child]")])
+            os._exit(os.read(reads, 1) != b"x")  # it lives on, as a worker of a data loader does
+        finally:
+            os._exit(1)
+    unfinished = "[thread]" not in in_file(tmp_path)
+    goes_on.set()
+    thread.join(60)
+    end = time.monotonic() + 10
+    while "[child]" not in in_file(tmp_path) and time.monotonic() < end:
+        time.sleep(0.01)
+    cache.insert([tuned("[parent]")])
+    os.write(writes, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    assert unfinished
+    assert in_file(tmp_path).keys() == {"[first]", "[thread]", "[child]", "[parent]"} and not said
 
 
 @settings(max_examples=20)

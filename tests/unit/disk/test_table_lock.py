@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -46,3 +49,40 @@ def test_a_table_on_a_read_only_disk_is_read_and_writing_it_is_the_error(tmp_pat
                 NotWritable, match=r"cannot write .*r\.csv: the file system is read-"
             ):
                 exchange.update(table, lambda data: b"b", exchange.newer)
+
+
+def test_a_passing_lack_of_locks_removes_no_lock_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [errno.ENOLCK]
+    flock = fcntl.flock
+
+    def refuse_once(descriptor: int, operation: int) -> None:
+        if answers:
+            raise OSError(answers.pop(), "refused")
+        flock(descriptor, operation)
+
+    with safe.locked_table(tmp_path / "r.csv"):
+        monkeypatch.setattr(safe.fcntl, "flock", refuse_once)
+        with pytest.raises(Busy):
+            safe.locked_table(tmp_path / "r.csv", seconds=0.05).__enter__()
+        answers.append(errno.EIO)
+        with pytest.raises(NotWritable):
+            safe.locked_table(tmp_path / "r.csv").__enter__()
+        with pytest.raises(Busy):
+            safe.locked_table(tmp_path / "r.csv", seconds=0.0).__enter__()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_disk_without_locks_is_worked_on_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(safe.fcntl, "flock", refuse)
+    monkeypatch.setattr(safe, "NO_LOCK_SECONDS", 0.0)
+    with safe.locked_table(tmp_path / "r.csv"):
+        pass
+    assert len(list(tmp_path.iterdir())) == (code == errno.ENOLCK)

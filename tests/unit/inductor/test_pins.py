@@ -16,6 +16,7 @@ from backend.model.problem import TuningKey
 from backend.model.tuning import Pin
 from backend.pins.store import PinStore
 from tests.support.pin_lab import KEY, make_layout
+from tests.support.store_disks import no_descriptors
 
 
 @pytest.fixture
@@ -58,6 +59,16 @@ def test_the_file_is_read_again_where_it_has_changed(
     assert "pins are not honoured" in capfd.readouterr().err
     layout.pins.unlink()
     assert lookup.find(KEY, "hash") is None
+
+
+def test_pins_that_could_not_be_read_once_hold_afterwards(
+    layout: Layout, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lookup = PinLookup()
+    with no_descriptors():
+        assert lookup.find(KEY, "hash") is None and lookup.find(KEY, "hash") is None
+    assert capfd.readouterr().err.count("pins are not honoured") == 1
+    assert lookup.find(KEY, "hash") is not None
 
 
 def test_in_a_temporary_cache_dir_the_persons_own_pins_hold_too(

@@ -31,6 +31,7 @@ from backend.pins.graphs.match import WantedChoice
 from backend.pins.store import PinStore
 from tests.support import inductor_kernels as lab
 from tests.support.graph_lab import GRAPH, KEY, TRITON, form
+from tests.support.store_disks import no_descriptors
 
 
 def put(root: Path, relative: str, content: str = "x") -> Path:
@@ -188,6 +189,25 @@ def test_verdicts_on_entries_of_each_kind(tmp_path: Path, monkeypatch: pytest.Mo
     assert again.verdicts(entries, wanted) == again.verdicts(entries, kernel) == ["unclear"] * 4
     assert not is_readable(replace(entries[0], size=(256 << 20) + 1))
     assert is_readable(replace(entries[0], size=256 << 20))
+
+
+@pytest.mark.parametrize("what", ["choice", "kernel"])
+def test_an_entry_that_could_not_be_read_once_is_read_again(tmp_path: Path, what: str) -> None:
+    text, verdict = form(TRITON + GRAPH), "other"
+    wanted = WantedChoice("mm", KEY, "mm-c1", ("mm-c1", "triton_mm-c2"))
+    if what == "kernel":
+        text, verdict = f"x = async_compile.triton('k', '''\n{lab.source()}''')\n", "unknown"
+        ((op, inputs),) = kernels_in(text.encode())
+        wanted = replace(wanted, op=op, inputs=inputs)
+    path = put(tmp_path, "fxgraph/ab/key/a", text)
+    index = GraphIndex(Layout(tmp_path))
+    entries = index.live()
+    with no_descriptors():
+        assert index.verdicts(entries, wanted) == ["unclear"]
+    path.rename(tmp_path / "aside")
+    assert index.verdicts(entries, wanted) == ["absent"]
+    (tmp_path / "aside").rename(path)
+    assert index.verdicts(entries, wanted) == [verdict]
 
 
 def test_a_graph_that_is_moved_keeps_the_age_of_its_oldest_copy(tmp_path: Path) -> None:
