@@ -121,12 +121,12 @@ def choice_error(error: Exception) -> ChoiceError:
         return OutOfMemory(describe(error))
     if isinstance(error, KernelError):
         return EntryFailed(describe(error))
-    if isinstance(error, (TritonCompileError, SyntaxError)):
-        return CompileFailed(str(error))
-    if isinstance(error, TritonError):  # Triton is missing, or the interpreter is on
+    if isinstance(error, CompileTimeoutError):
         return NotCompiled(str(error))
-    if isinstance(error, ToolchainError):
-        return CompileFailed(str(error)) if _rejected(error) else NotCompiled(str(error))
+    if isinstance(error, (CompileError, TritonCompileError, SyntaxError)):
+        return NotCompiled(str(error)) if is_starved(error) else CompileFailed(str(error))
+    if isinstance(error, (ToolchainError, TritonError)):  # no compiler, or the interpreter is on
+        return NotCompiled(str(error))
     return ChoiceError(describe(error))
 
 
@@ -144,12 +144,18 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 _STARVED = re.compile(
-    r"\bKilled\b|out of memory|cannot allocate memory|No space left|exit status -\d", re.IGNORECASE
+    r"\bKilled\b|(?-i:\bTerminated\b)|signal (9|15)\b|SIG(KILL|TERM)|exit status (-\d|137|143)"
+    r"|out of memory|MemoryError|cannot allocate memory|memory allocation fail|bad_alloc"
+    r"|No space left|quota exceeded|stale file handle|input/output error"
+    r"|temporarily unavailable|start new thread|too many open files",
+    re.IGNORECASE,
 )
-"""Messages of, or about, a compiler that could not finish."""
+"""Messages of, or about, a compiler that could not finish. GCC writes "terminated" in small letters
+about its own crashes; Triton's "out of resource" is about the kernel."""
 
 
-def _rejected(error: ToolchainError) -> bool:
-    if not isinstance(error, CompileError) or isinstance(error, CompileTimeoutError):
-        return False
-    return not any(_STARVED.search(line) for line in error.errors)
+def is_starved(error: Exception) -> bool:
+    """Return whether a compiler failed for want of memory, disk, processes or files, or was killed:
+    another time it may succeed."""
+    lines = error.errors if isinstance(error, CompileError) else (str(error),)
+    return any(_STARVED.search(line) for line in lines)

@@ -249,10 +249,15 @@ def test_a_killed_process_leaves_nothing_broken(tmp_path: Path) -> None:
 
 
 def test_a_killed_compiler_is_a_failed_compile(tmp_path: Path) -> None:
-    killed = counting_compiler(tmp_path, before="kill -9 $$")
-    with pytest.raises(CompileError, match="exit status -9") as caught:
-        compile(KERNEL, cpu(), cache_root=tmp_path, compiler=killed)
-    assert not isinstance(caught.value, CompileTimeoutError)
+    for output, first in (
+        ("", "exit status -9, nothing printed"),
+        ("echo 'ptxas info : Used 8 registers'", "exit status -9"),
+    ):
+        killed = counting_compiler(tmp_path, before=f"{output}\nkill -9 $$")
+        with pytest.raises(CompileError, match="exit status -9") as caught:
+            compile(KERNEL, cpu(), cache_root=tmp_path, compiler=killed)
+        assert not isinstance(caught.value, CompileTimeoutError)
+        assert caught.value.errors[0] == first
     compiled = compile(KERNEL, cpu(), cache_root=tmp_path, compiler=counting_compiler(tmp_path))
     assert works(compiled.path)
 
