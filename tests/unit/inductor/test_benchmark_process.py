@@ -150,6 +150,18 @@ def test_one_that_was_killed_is_tried_again_and_not_blamed(
     assert len(killed.runs) == 3 and not is_own_fault(caught.value)
 
 
+def test_a_supervisor_that_was_terminated_says_so() -> None:
+    """Else two of them in a row would be the crash of a choice."""
+    work = "lambda: print('ready', flush=True) or signal.pause() or 0"
+    code = f"import signal; from backend.processes.supervisor import supervised; supervised({work})"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    process.terminate()
+    assert process.wait(60) == -signal.SIGTERM
+    assert rocm_process._lost_as(process.returncode) is Killed
+    process.stdout.close()
+
+
 class Meets:
     """It ends when another one has begun."""
 
