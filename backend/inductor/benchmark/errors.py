@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, TimeoutError
 from typing import Any
 
 import torch
@@ -104,6 +105,16 @@ def is_own_fault(error: BaseException) -> bool:
     return any(isinstance(cause, OwnFault) for cause in _causes(error))
 
 
+def is_blameless(error: BaseException) -> bool:
+    """Return whether the error that a compile of any choice raised, torch's too, is of the machine:
+    an ended pool, a time limit, no memory or disk. Others count as the kernel's own."""
+    if isinstance(error, ChoiceError):
+        return not is_own_fault(error)
+    # torch's pool of processes sends an exception as the text of its traceback.
+    starved = (BrokenExecutor, CancelledError, OSError, MemoryError, TimeoutError)
+    return isinstance(error, starved) or is_starved(error)
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     for _ in range(8):  # a chain may be a circle
@@ -154,7 +165,7 @@ _STARVED = re.compile(
 about its own crashes; Triton's "out of resource" is about the kernel."""
 
 
-def is_starved(error: Exception) -> bool:
+def is_starved(error: BaseException) -> bool:
     """Return whether a compiler failed for want of memory, disk, processes or files, or was killed:
     another time it may succeed."""
     lines = error.errors if isinstance(error, CompileError) else (str(error),)
