@@ -297,7 +297,7 @@ def selector(task: TuneTask, recorder: Recorder, templates: bool) -> RetuneSelec
 
 
 def watch_timeouts() -> None:
-    """Report the budget as the reason for choices whose compiling it cut off, and note those that
+    """Report the budget as the reason for choices whose compiling it cut off, and note choices that
     the machine failed to compile; once a process."""
 
     def failed(choice: ChoiceCaller, error: BaseException) -> None:
