@@ -93,7 +93,8 @@ def _wakes(number: int, frame: object) -> None:
 
 
 def _until_ended(child: int, parent: int, reading: int, wake: int, log: Ring | None) -> int | None:
-    """Return the wait status of the worker; None if nobody waits for it any more."""
+    """Return the wait status of the worker, that of SIGTERM if we got it: whoever waits must see
+    that somebody ended us. None if nobody waits any more."""
     sources = [wake, reading]
     while os.getppid() == parent:
         status = _reaped(child)
@@ -105,7 +106,7 @@ def _until_ended(child: int, parent: int, reading: int, wake: int, log: Ring | N
         if wake in ready:
             with contextlib.suppress(OSError):
                 if signal.SIGTERM in os.read(wake, 4096):
-                    return None
+                    return int(signal.SIGTERM)
     return None
 
 

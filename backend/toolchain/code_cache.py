@@ -21,6 +21,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import stat
 import tempfile
 import threading
@@ -110,6 +111,9 @@ def _digest(*parts: object) -> str:
 
 
 _FORMAT = 2
+_KILLED = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
+"""Exit codes of shell scripts whose command was killed. What the command printed before, such as
+the registers that nvcc lists, does not say so."""
 _ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|\bfatal\b", re.IGNORECASE)
 
 
@@ -308,9 +312,12 @@ class _Entry:
     ) -> CompileError:
         self._write_log(shell, log)
         kind = CompileTimeoutError if finished.timed_out else CompileError
-        errors = first_errors(finished.text) or (f"exit status {finished.code}, nothing printed",)
+        status = f"exit status {finished.code}"
+        errors = first_errors(finished.text) or (f"{status}, nothing printed",)
         if finished.timed_out:
             errors = (f"stopped after {options.timeout_seconds:g} s", *errors[:4])
+        elif (finished.code < 0 or finished.code in _KILLED) and finished.text:
+            errors = (status, *errors[:4])
         files = self.file(".hip"), self.file(".log")
         return kind(str(compiler.target), shell, errors, *files)
 

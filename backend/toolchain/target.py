@@ -16,11 +16,15 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
+
+from backend.errors import ToolchainError
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +234,10 @@ def first_on_path(names: Iterable[str]) -> str | None:
 
 def version_of(executable: Command, pattern: str = "version") -> str | None:
     """Return the first line of `--version` that contains `pattern`; None if that fails."""
-    return _version_line(executable, pattern, file_times(executable))
+    try:
+        return _version_line(executable, pattern, file_times(executable))
+    except OSError:  # not cached: the next call may succeed
+        return None
 
 
 def file_times(command: Command) -> tuple[int, ...]:
@@ -245,15 +252,27 @@ def _version_line(executable: Command, pattern: str, times: tuple[int, ...]) -> 
     return next((line.strip() for line in text.splitlines() if pattern in line), None)
 
 
+_ANSWER_SECONDS = (60.0, 300.0)
+"""Limits of the two attempts at a short command: callers cache that a compiler does not run, which
+one slow moment, or a stop of all processes of a job, must not cause."""
+
+
 def output_of(command: Command) -> str:
-    """Return the output of a short command; "" if it cannot run or takes 20 seconds."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
+    """Return the output of a short command; "" if it never ends. Raises OSError if it cannot be
+    started, or is killed: it may succeed later."""
+    for seconds in _ANSWER_SECONDS:
+        try:
+            with _output_file() as output, _output_file() as errors:
+                done = subprocess.run(
+                    command, stdout=output, stderr=errors, timeout=seconds, check=False
+                )
+                text = _text_of(output) + _text_of(errors)
+        except subprocess.TimeoutExpired:
+            continue
+        if done.returncode < 0:
+            raise OSError(f"{command[0]} died of signal {-done.returncode}")
+        return text
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,32 +285,58 @@ class Finished:
 
 
 def run(command: Command, timeout_seconds: float, workdir: Path) -> Finished:
-    """Run to the end or the time-out, with temporary files in `workdir`; code 127 if missing."""
+    """Run to the end or the time-out, with temporary files in `workdir`. Raises ToolchainError if
+    the command cannot be started, which is never the fault of what it compiles."""
     environment = {**os.environ, "TMPDIR": str(workdir), "LC_ALL": "C"}
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=workdir,
-            # nvcc and hipcc are drivers: a signal must reach their child processes.
-            start_new_session=True,
-        )
+        with _output_file() as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=workdir,
+                # nvcc and hipcc are drivers: a signal must reach their child processes.
+                start_new_session=True,
+            )
+            code, timed_out = _waited(process, timeout_seconds)
+            return Finished(code, _text_of(output), timed_out)
     except OSError as error:
-        return Finished(127, f"{command[0]}: error: {error.strerror}")
+        raise ToolchainError(f"cannot run {command[0]}: {error.strerror}") from error
+
+
+def _waited(process: subprocess.Popen[bytes], timeout_seconds: float) -> tuple[int, bool]:
+    """Return the exit code, and whether the process was ended because its time was up."""
     try:
-        output, _ = process.communicate(timeout=max(timeout_seconds, 0))
-        return Finished(process.returncode, output.decode(errors="replace"))
+        return process.wait(max(timeout_seconds, 0)), False
     except subprocess.TimeoutExpired:
         _end(process)
-        output, _ = process.communicate()
-        return Finished(-signal.SIGKILL, output.decode(errors="replace"), timed_out=True)
+        process.wait()
+        return -signal.SIGKILL, True
     except BaseException:
         _end(process)
         process.wait()
         raise
+
+
+_MOST_OUTPUT = 4 << 20
+
+
+def _output_file() -> IO[bytes]:
+    """Return an unnamed file for the output of a command.
+
+    A pipe would be open as long as any process that the command leaves running, such as the server
+    of sccache. The file is in memory because a full disk must not hide that it is full.
+    """
+    if sys.platform != "linux":
+        return tempfile.TemporaryFile()
+    return os.fdopen(os.memfd_create("rocm-tui-output"), "w+b")
+
+
+def _text_of(output: IO[bytes]) -> str:
+    # Not `seek` and `read`: a process that was left running writes at the same offset.
+    return os.pread(output.fileno(), _MOST_OUTPUT, 0).decode(errors="replace")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

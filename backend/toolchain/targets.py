@@ -119,7 +119,10 @@ def knows(compiler: Compiler) -> bool:
 
     A dry run of the driver shows both: hipcc 5.2 supports gfx1100 but has no library for it.
     """
-    return _dry_run(compiler, file_times(compiler.executable))
+    try:
+        return _dry_run(compiler, file_times(compiler.executable))
+    except OSError:  # not cached: the next call may succeed
+        return False
 
 
 @functools.lru_cache(maxsize=256)

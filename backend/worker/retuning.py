@@ -22,7 +22,9 @@ from backend.cache.variants import ChoiceVariants, for_devices, write_modules
 from backend.disk.layout import Layout
 from backend.disk.safe import LOCK_SECONDS
 from backend.errors import StoreError, UnsafePath
+from backend.inductor.benchmark.errors import is_blameless
 from backend.inductor.guard import say_once, shielded
+from backend.inductor.hooks.lookup import forget_blameless_failures, without_blameless_failures
 from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.hooks.selector import Selector
@@ -149,6 +151,8 @@ class TuneTask:
     key: TuningKey | None = None
     other_mode: bool = False
     pin: PinState | None = None
+    blameless: set[str] = field(default_factory=set)
+    """Hashes of the choices that were not compiled ahead for a reason of the machine."""
     written: Mapping[str, float] = field(default_factory=dict)
     """The stored times, by choice hash."""
     taken_over: Mapping[str, float] = field(default_factory=dict)
@@ -231,6 +235,7 @@ class RetuneSelector(Selector):
             task.other_mode = True
             return untuned(self, name, choices, input_nodes, layout)
         self._choices = tuple(choices)
+        forget_blameless_failures()  # of earlier jobs of this worker
         task.budget.start()
         return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
 
@@ -238,7 +243,7 @@ class RetuneSelector(Selector):
         return {}
 
     def update_local_cache(self, local_cache: dict[str, Any]) -> None:
-        for tuned in written(local_cache):
+        for tuned in without_blameless_failures(written(local_cache)):
             try:
                 self._keep(tuned)
             except StoreError as error:
@@ -254,7 +259,8 @@ class RetuneSelector(Selector):
             if name not in skipped or kept_as.hash(name) not in cached
         }
         ahead = {each.hash_key() for each in self._choices if torch_api.failed_ahead(each)}
-        timings |= dict.fromkeys(map(kept_as.hash, ahead - skipped.keys()), math.inf)
+        ahead -= skipped.keys() | self.task.blameless
+        timings |= dict.fromkeys(map(kept_as.hash, ahead), math.inf)
         kept_as.write_modules({*tuned.timings, *skipped, *ahead})
         taken_over = for_devices(timings, kept_as.variants, kept_as.others, cached)
         timings |= taken_over
@@ -292,12 +298,15 @@ def selector(task: TuneTask, recorder: Recorder, templates: bool) -> RetuneSelec
 
 
 def watch_timeouts() -> None:
-    """Report the budget as the reason for choices whose compiling it cut off; once a process."""
+    """Report the budget as the reason for choices whose compiling it cut off, and note choices that
+    the machine failed to compile; once a process."""
 
     def failed(choice: ChoiceCaller, error: BaseException) -> None:
-        budget = Budgeted.task.budget
-        if isinstance(error, TimeoutError) and budget.over:
-            budget.skip(choice)
+        task = Budgeted.task
+        if isinstance(error, TimeoutError) and task.budget.over:
+            task.budget.skip(choice)
+        elif is_blameless(error):
+            task.blameless.add(choice.hash_key())
 
     torch_api.watch_precompile_errors(shielded("what failed to compile is not recorded", failed))
 

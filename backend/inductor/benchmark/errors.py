@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, TimeoutError
 from typing import Any
 
 import torch
@@ -104,6 +105,16 @@ def is_own_fault(error: BaseException) -> bool:
     return any(isinstance(cause, OwnFault) for cause in _causes(error))
 
 
+def is_blameless(error: BaseException) -> bool:
+    """Return whether the error that a compile of any choice raised, torch's too, is of the machine:
+    an ended pool, a time limit, no memory or disk. Others count as the kernel's own."""
+    if isinstance(error, ChoiceError):
+        return not is_own_fault(error)
+    # torch's pool of processes sends an exception as the text of its traceback.
+    starved = (BrokenExecutor, CancelledError, OSError, MemoryError, TimeoutError)
+    return isinstance(error, starved) or is_starved(error)
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     for _ in range(8):  # a chain may be a circle
@@ -121,12 +132,12 @@ def choice_error(error: Exception) -> ChoiceError:
         return OutOfMemory(describe(error))
     if isinstance(error, KernelError):
         return EntryFailed(describe(error))
-    if isinstance(error, (TritonCompileError, SyntaxError)):
-        return CompileFailed(str(error))
-    if isinstance(error, TritonError):  # Triton is missing, or the interpreter is on
+    if isinstance(error, CompileTimeoutError):
         return NotCompiled(str(error))
-    if isinstance(error, ToolchainError):
-        return CompileFailed(str(error)) if _rejected(error) else NotCompiled(str(error))
+    if isinstance(error, (CompileError, TritonCompileError, SyntaxError)):
+        return NotCompiled(str(error)) if is_starved(error) else CompileFailed(str(error))
+    if isinstance(error, (ToolchainError, TritonError)):  # no compiler, or the interpreter is on
+        return NotCompiled(str(error))
     return ChoiceError(describe(error))
 
 
@@ -144,12 +155,18 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 _STARVED = re.compile(
-    r"\bKilled\b|out of memory|cannot allocate memory|No space left|exit status -\d", re.IGNORECASE
+    r"\bKilled\b|(?-i:\bTerminated\b)|signal (9|15)\b|SIG(KILL|TERM)|exit status (-\d|137|143)"
+    r"|out of memory|MemoryError|cannot allocate memory|memory allocation fail|bad_alloc"
+    r"|No space left|quota exceeded|stale file handle|input/output error"
+    r"|temporarily unavailable|start new thread|too many open files",
+    re.IGNORECASE,
 )
-"""Messages of, or about, a compiler that could not finish."""
+"""Messages of, or about, a compiler that could not finish. GCC writes "terminated" in small letters
+about its own crashes; Triton's "out of resource" is about the kernel."""
 
 
-def _rejected(error: ToolchainError) -> bool:
-    if not isinstance(error, CompileError) or isinstance(error, CompileTimeoutError):
-        return False
-    return not any(_STARVED.search(line) for line in error.errors)
+def is_starved(error: BaseException) -> bool:
+    """Return whether a compiler failed for want of memory, disk, processes or files, or was killed:
+    another time it may succeed."""
+    lines = error.errors if isinstance(error, CompileError) else (str(error),)
+    return any(_STARVED.search(line) for line in lines)

@@ -35,6 +35,7 @@ from backend.inductor.benchmark.errors import (
     NotCompiled,
     OutOfMemory,
     choice_error,
+    is_starved,
 )
 from backend.inductor.benchmark.tensors import (
     ComputeResult,
@@ -128,9 +129,9 @@ _failed: dict[Spec, tuple[type[ChoiceError], str]] = {}
 
 def not_compiled(spec: Spec, error: Exception) -> ChoiceError:
     """Return the error for a kernel that cannot be loaded. A compiler's errors and timeouts are
-    kept, and repeated instead of trying again."""
+    kept, and repeated instead of trying again, unless it was killed or lacked memory or disk."""
     failure = choice_error(error)
-    if isinstance(error, (CompileError, TritonError, SyntaxError)):
+    if isinstance(error, (CompileError, TritonError, SyntaxError)) and not is_starved(error):
         _failed[spec] = type(failure), str(failure)
     return failure
 

@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from backend.errors import TemplateError, ToolchainError
-from backend.inductor.benchmark.errors import ChoiceError, ErrorFromChoice
+from backend.inductor.benchmark.errors import ChoiceError, CompileFailed, ErrorFromChoice
 from backend.inductor.benchmark.process import benchmark as benchmark_apart
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest, plan_of
 from backend.inductor.benchmark.tensors import OpInputs, results_are_read
@@ -108,7 +108,7 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         benchmark, which compiles again."""
         try:
             self.bmreq.precompile()
-        except RuntimeError:
+        except CompileFailed:
             raise
         except Exception:
             return

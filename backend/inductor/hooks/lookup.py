@@ -65,6 +65,11 @@ def failed_blamelessly(problem: Hashable) -> frozenset[str]:
     return _failed_by_problem.get(problem, frozenset())
 
 
+def forget_blameless_failures() -> None:
+    """Let the next lookups of this process try all choices again."""
+    _failed_by_problem.clear()
+
+
 def without_blameless_failures(news: Iterable[Tuned]) -> Sequence[Tuned]:
     """Return the times of a lookup that may be written."""
     hashes: frozenset[str] = getattr(_lookup_of_thread, "hashes", frozenset())

@@ -410,16 +410,21 @@ def budget(env: Mapping[str, str] = os.environ) -> int:
     return int(text) if text.isdecimal() else 8
 
 
-@functools.cache
+_targets: dict[torch.device, Target] = {}
+
+
 def target_of(device: torch.device) -> Target | None:
-    """Return the compile target; None, with a message, without such a device or a compiler."""
+    """Return the compile target; None, with a message, without such a device or a compiler. None is
+    not cached: on a busy machine the compiler may only have failed to start."""
     if device.type not in ("cpu", "cuda"):
         return None
-    target = template_target(device)
-    if reason := no_library(target):
-        say_once(f"our templates are off for {target}: {reason}")
-        return None
-    return target
+    if device not in _targets:
+        target = template_target(device)
+        if reason := no_library(target):
+            say_once(f"our templates are off for {target}: {reason}")
+            return None
+        _targets[device] = target
+    return _targets[device]
 
 
 DEVICES = ("cpu", "cuda")

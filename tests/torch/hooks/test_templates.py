@@ -36,6 +36,7 @@ from backend.inductor.hooks.templates import (
     target_of,
 )
 from backend.inductor.torch import tuning as torch_api
+from backend.toolchain.target import Target
 
 pytestmark = pytest.mark.torch
 
@@ -162,6 +163,17 @@ def test_nothing_is_offered_on_other_devices_ops_or_without_tuning() -> None:
         assert offer("no such op", [], [], layout) == []
     with config.patch(max_autotune=False, max_autotune_gemm=False):
         assert offer("mm", [], [], layout) == []
+
+
+def test_templates_are_offered_again_once_the_compiler_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reasons = ["g++ --version does not run"]
+    monkeypatch.setattr(templates, "_targets", {})
+    monkeypatch.setattr(templates, "no_library", lambda target: reasons.pop() if reasons else "")
+    cpu = torch.device("cpu")
+    assert target_of(cpu) is None
+    assert target_of(cpu) == Target("cpu")
 
 
 def test_our_choices_are_benchmarked_here_and_the_others_apart(

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from backend.cache.journal import Tuned
 from backend.cache.variants import ChoiceVariants
 from backend.disk.layout import Layout
+from backend.inductor.benchmark.errors import CompileFailed, NotCompiled
+from backend.inductor.hooks import lookup
 from backend.inductor.torch import tuning as torch_api
 from backend.model.choice import Choice
 from backend.model.events import (
@@ -127,8 +130,51 @@ def test_a_budget_takes_no_time_away_from_the_device_that_was_named(root: Path) 
 class Offered:
     """A choice that is offered."""
 
-    def __init__(self, hash: str) -> None:
+    def __init__(self, hash: str, failed: bool = False) -> None:
         self.hash_key = lambda: hash
+        self.failed = failed
+
+
+def test_only_kernels_at_fault_for_not_compiling_ahead_are_kept_as_failed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of torch's errors, too: a pool is broken if its process was killed as memory ran out."""
+    errors = [
+        BrokenProcessPool("a process in the pool was terminated abruptly"),
+        NotCompiled("another process has been compiling it for 300 s"),
+        RuntimeError("Traceback ...\nOSError: [Errno 28] No space left on device"),
+        CompileFailed("a.hip:1: error: no"),
+        RuntimeError("out of resource: shared memory"),
+    ]
+    here = [write_choice(root, 0, BLOCK_M=16 << at) for at in range(len(errors))]
+    kept_as = StoredHashes(ChoiceVariants(root))
+    keep(kept_as, dict.fromkeys(here, 0.5))
+    reports: list[Any] = []
+    monkeypatch.setattr(torch_api, "watch_precompile_errors", reports.append)
+    retuning.watch_timeouts()
+    task = TuneTask(lambda key: True, Budget(None), ChoiceTimings(ChoiceMark(), {}), kept_as)
+    selector = retuning.selector(task, story_of(task), False)
+    selector._choices = offered = tuple(Offered(name, failed=True) for name in here)  # type: ignore[assignment]
+    for choice, error in zip(offered, errors, strict=True):
+        reports[0](choice, error)
+    selector._keep(Tuned("mm", INPUTS, "highest", {"mm": 0.2}, time.time()))
+    assert [cached(root)[name] for name in here] == [0.5, 0.5, 0.5, math.inf, math.inf]
+
+
+def test_a_choice_of_ours_that_the_machine_failed_is_not_kept_as_failed(root: Path) -> None:
+    here = choices_on(root, 0)
+    kept_as = StoredHashes(ChoiceVariants(root))
+    keep(kept_as, dict.fromkeys(here, 0.5))
+    task = TuneTask(lambda key: True, Budget(None), ChoiceTimings(ChoiceMark(), {}), kept_as)
+    selector = retuning.selector(task, story_of(task), False)
+    timings: dict[Any, float] = {Offered(name): math.inf for name in here}
+    lookup.note_blameless_failure(next(iter(timings)))
+    with lookup.looking_up("problem") as measured:
+        measured(timings)
+        news = {choice.hash_key(): ms for choice, ms in timings.items()}
+        selector.update_local_cache({"mm": {INPUTS: {"highest": news}}})
+    lookup.forget_blameless_failures()
+    assert [cached(root)[name] for name in here] == [0.5, math.inf, math.inf]
 
 
 def test_the_mode_is_told_by_the_choices_of_any_device(root: Path) -> None:

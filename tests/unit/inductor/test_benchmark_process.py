@@ -150,6 +150,18 @@ def test_one_that_was_killed_is_tried_again_and_not_blamed(
     assert len(killed.runs) == 3 and not is_own_fault(caught.value)
 
 
+def test_a_supervisor_that_was_terminated_says_so() -> None:
+    """Else two of them in a row would be the crash of a choice."""
+    work = "lambda: print('ready', flush=True) or signal.pause() or 0"
+    code = f"import signal; from backend.processes.supervisor import supervised; supervised({work})"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    process.terminate()
+    assert process.wait(60) == -signal.SIGTERM
+    assert rocm_process._lost_as(process.returncode) is Killed
+    process.stdout.close()
+
+
 class Meets:
     """It ends when another one has begun."""
 
@@ -258,9 +270,39 @@ def compile_error(kind: type[CompileError], line: str) -> CompileError:
         (compile_error(CompileError, "a.hip:1: error: no"), CompileFailed, True),
         (compile_error(CompileError, "g++: fatal error: Killed signal"), NotCompiled, False),
         (compile_error(CompileError, "exit status -9, nothing printed"), NotCompiled, False),
+        (compile_error(CompileError, "k.s: error: Disk quota exceeded"), NotCompiled, False),
+        (compile_error(CompileError, "error: 'Stale file handle'"), NotCompiled, False),
+        (
+            compile_error(
+                CompileError, "g++: fatal error: vfork: Resource temporarily unavailable"
+            ),
+            NotCompiled,
+            False,
+        ),
+        (compile_error(CompileError, "fatal error: x.h: Too many open files"), NotCompiled, False),
+        (compile_error(CompileError, "exit status 137, nothing printed"), NotCompiled, False),
+        (compile_error(CompileError, "exit status 1, nothing printed"), CompileFailed, True),
+        (
+            compile_error(CompileError, "nvcc error: 'ptxas' died due to signal 9 (Kill signal)"),
+            NotCompiled,
+            False,
+        ),
+        (
+            compile_error(
+                CompileError,
+                "g++: internal compiler error: Segmentation fault signal terminated program",
+            ),
+            CompileFailed,
+            True,
+        ),
         (compile_error(CompileTimeoutError, "stopped after 300 s"), NotCompiled, False),
         (MissingCompilerError("no compiler"), NotCompiled, False),
         (TritonCompileError("no"), CompileFailed, True),
+        (TritonCompileError("k: out of resource: shared memory"), CompileFailed, True),
+        (TritonCompileError("k: [Errno 28] No space left on device"), NotCompiled, False),
+        (TritonCompileError("k: [Errno 122] Disk quota exceeded"), NotCompiled, False),
+        (TritonCompileError("ended with status 1: MemoryError"), NotCompiled, False),
+        (TritonCompileError("RuntimeError: can't start new thread"), NotCompiled, False),
         (TritonMissingError("no Triton"), NotCompiled, False),
         (KernelError("rocm_gemm", 1, "invalid value"), EntryFailed, True),
         (KernelError("rocm_gemm", 2, "out of memory"), OutOfMemory, False),
@@ -280,6 +322,27 @@ def test_whose_fault_it_is(error: Exception, kind: type[ChoiceError], own: bool)
     told = ErrorFromChoice(failure, choice, "8x8")
     told.__cause__ = failure
     assert is_own_fault(told) == own
+
+
+def test_only_a_compilers_own_errors_are_repeated_without_another_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker may be kept long after its disk was full."""
+    monkeypatch.setattr(request, "_failed", {})
+    errors = [
+        compile_error(CompileError, "a.hip:1: error: no"),
+        compile_error(CompileError, "error: No space left on device"),
+    ]
+
+    class Fails(request.Spec):
+        def _load(self) -> None:
+            raise errors.pop()
+
+    spec = Fails()
+    for expected in (NotCompiled, CompileFailed, CompileFailed):
+        with pytest.raises(expected):
+            spec.load()
+    assert not errors
 
 
 # The device

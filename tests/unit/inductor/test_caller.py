@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,12 @@ pytest.importorskip("torch")
 import torch
 
 from backend.errors import ConfigError
-from backend.inductor.hip.caller import DataProcessorTemplateWrapper, generated
+from backend.inductor.benchmark.errors import CompileFailed, NotCompiled
+from backend.inductor.hip.caller import (
+    DataProcessorTemplateWrapper,
+    ROCmTemplateCaller,
+    generated,
+)
 from backend.inductor.hip.operands import product_text
 from backend.inductor.torch.graph import KernelTemplate
 
@@ -76,6 +82,23 @@ def test_the_wrappers_say_what_they_wrap(wrapped: DataProcessorTemplateWrapper) 
     (choice,) = generated(wrapped, [1])
     assert repr(choice) == "DataProcessorChoiceCallerWrapper(Choice(rocm_plain_0))"
     assert str(choice) == "Choice(rocm_plain_0)"
+
+
+@pytest.mark.parametrize(
+    "error, raised",
+    [(CompileFailed("no"), True), (NotCompiled("full disk"), False), (OSError("full"), False)],
+)
+def test_compiling_ahead_fails_for_a_kernels_own_fault_alone(
+    error: Exception, raised: bool
+) -> None:
+    """torch benchmarks no choice that failed then; after other failures the benchmark retries."""
+
+    def fail() -> None:
+        raise error
+
+    choice = SimpleNamespace(bmreq=SimpleNamespace(precompile=fail))
+    with pytest.raises(CompileFailed) if raised else contextlib.nullcontext():
+        ROCmTemplateCaller.precompile(choice)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["addmm", "baddbmm"])

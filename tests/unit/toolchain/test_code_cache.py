@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from backend.errors import (
     CompileError,
     CompileTimeoutError,
     MissingCompilerError,
+    ToolchainError,
 )
 from backend.toolchain import code_cache
 from backend.toolchain.code_cache import (
@@ -29,7 +32,14 @@ from backend.toolchain.code_cache import (
     toolchain,
     toolchain_of,
 )
-from backend.toolchain.target import CompileOptions, Compiler, cpu, cuda
+from backend.toolchain.target import (
+    Command,
+    CompileOptions,
+    Compiler,
+    cpu,
+    cuda,
+    version_of,
+)
 from backend.toolchain.targets import find_compiler, require
 from tests.support.places import ROOT
 from tests.support.toolchain_kernels import available
@@ -239,10 +249,15 @@ def test_a_killed_process_leaves_nothing_broken(tmp_path: Path) -> None:
 
 
 def test_a_killed_compiler_is_a_failed_compile(tmp_path: Path) -> None:
-    killed = counting_compiler(tmp_path, before="kill -9 $$")
-    with pytest.raises(CompileError, match="exit status -9") as caught:
-        compile(KERNEL, cpu(), cache_root=tmp_path, compiler=killed)
-    assert not isinstance(caught.value, CompileTimeoutError)
+    for output, first in (
+        ("", "exit status -9, nothing printed"),
+        ("echo 'ptxas info : Used 8 registers'", "exit status -9"),
+    ):
+        killed = counting_compiler(tmp_path, before=f"{output}\nkill -9 $$")
+        with pytest.raises(CompileError, match="exit status -9") as caught:
+            compile(KERNEL, cpu(), cache_root=tmp_path, compiler=killed)
+        assert not isinstance(caught.value, CompileTimeoutError)
+        assert caught.value.errors[0] == first
     compiled = compile(KERNEL, cpu(), cache_root=tmp_path, compiler=counting_compiler(tmp_path))
     assert works(compiled.path)
 
@@ -400,3 +415,64 @@ def test_cxx_may_name_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert compiler.executable == (str(launcher), *plain.executable)
     assert toolchain_of(compiler) == toolchain_of(plain)
     assert works(compile(KERNEL, cpu(), cache_root=tmp_path).path)
+
+
+def test_a_server_that_a_compiler_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+    """Such as that of sccache, which has our pipes."""
+    server = f'setsid sleep 60 & echo $! >> "{tmp_path}/pids"; echo "g++ 13"'
+    compiler = counting_compiler(tmp_path, before=server)
+    options = CompileOptions(timeout_seconds=30)
+    try:
+        compiled = compile(KERNEL, cpu(), options, cache_root=tmp_path, compiler=compiler)
+        assert compiled.log == "g++ 13\n"
+        assert version_of(compiler.executable, "") == "g++ 13"
+        servers = list(map(int, (tmp_path / "pids").read_text().split()))
+        assert list(map(alive, servers)) == [True, True]
+    finally:
+        for pid in map(int, (tmp_path / "pids").read_text().split()):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EAGAIN, "no"), OSError(errno.EMFILE, "no")])
+def test_a_version_that_could_not_be_asked_for_is_asked_for_again(
+    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = counting_compiler(tmp_path)
+
+    def popen(*args: object, **kwargs: object) -> None:
+        raise error
+
+    with monkeypatch.context() as busy:
+        busy.setattr(subprocess, "Popen", popen)
+        assert version_of(compiler.executable, "") is None
+        with pytest.raises(ToolchainError, match=r"cannot run .*: no") as caught:
+            compile(KERNEL, cpu(), cache_root=tmp_path, compiler=compiler)
+        assert not isinstance(caught.value, CompileError)
+    assert version_of(compiler.executable, "") is not None
+    assert works(compile(KERNEL, cpu(), cache_root=tmp_path, compiler=compiler).path)
+
+
+def test_a_killed_compiler_is_asked_for_its_version_again(tmp_path: Path) -> None:
+    killed = f'rm "{tmp_path}/kill" 2>/dev/null && kill -9 $$'
+    compiler = counting_compiler(tmp_path, before=killed)
+    (tmp_path / "kill").touch()
+    assert version_of(compiler.executable, "") is None
+    assert version_of(compiler.executable, "") is not None
+
+
+def test_a_version_that_takes_long_once_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where all processes of a job are stopped meanwhile."""
+    run = subprocess.run
+    limits: list[float] = []
+
+    def slow(command: Command, *, timeout: float, **kwargs: Any) -> object:
+        limits.append(timeout)
+        if len(limits) == 1:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return run(command, timeout=timeout, **kwargs)
+
+    monkeypatch.setattr(subprocess, "run", slow)
+    assert version_of(counting_compiler(tmp_path).executable, "") is not None
+    assert len(limits) == 2 and limits[0] > 20
