@@ -1,11 +1,14 @@
-"""Small real file systems for tests, where mounting is permitted."""
+"""File systems for tests: small real ones, where mounting is permitted, and failing reads."""
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +36,18 @@ def make_read_only(folder: Path) -> None:
 
 def make_writable(folder: Path) -> None:
     subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+
+
+def make_stale(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """Let each opening or listing of `path` fail, as NFS does after a server's restart."""
+
+    def failing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(where: Any = ".", *rest: Any, **named: Any) -> Any:
+            if where in (path, str(path)):
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+            return real(where, *rest, **named)
+
+        return call
+
+    monkeypatch.setattr(os, "open", failing(os.open))
+    monkeypatch.setattr(os, "scandir", failing(os.scandir))
