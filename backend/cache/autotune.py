@@ -66,18 +66,25 @@ class CacheFile:
     untimed: Mapping[TuningKey, tuple[str, ...]] = field(default_factory=dict)
 
 
-def read_cache(path: Path) -> CacheFile:
-    """Read one cache file. Raises CacheUnreadable if it is missing, too big or malformed."""
-    return parse_cache(path, read_bytes(path))
+def read_cache(path: Path, pinned: Collection[tuple[str, str]] | None = None) -> CacheFile:
+    """Read one cache file; see `parse_cache`. Raises CacheUnreadable if it is missing, too big or
+    malformed."""
+    return parse_cache(path, read_bytes(path), pinned)
 
 
-def parse_cache(path: Path, data: bytes) -> CacheFile:
-    """Parse `data`, the content of `path`. Raises CacheUnreadable."""
+def parse_cache(
+    path: Path, data: bytes, pinned: Collection[tuple[str, str]] | None = None
+) -> CacheFile:
+    """Parse `data`, the content of `path`. Raises CacheUnreadable.
+
+    `pinned` are its `recorded_pins`. By default they are read if they are needed, and raised
+    numbers are problems if that fails.
+    """
     document = load_json(path, data)
     system = document.get("system")
     problems: list[Fault] = []
     untimed: dict[TuningKey, tuple[str, ...]] = {}
-    entries = dict(_entries(cache_of(path, document), path, problems, untimed))
+    entries = dict(_entries(cache_of(path, document), path, problems, untimed, pinned))
     system = system if isinstance(system, dict) else {}
     return CacheFile(path, path.name, system, entries, tuple(problems), untimed)
 
@@ -86,7 +93,11 @@ def read_caches(layout: Layout) -> tuple[list[CacheFile], list[Fault]]:
     """Read every cache file of `layout`, sorted by name, with a fault for each unusable part."""
     files: list[CacheFile] = []
     problems: list[Fault] = []
-    for path in cache_paths(layout):
+    try:
+        paths = cache_paths(layout)
+    except CacheUnreadable as error:
+        return [], [Fault(str(layout.autotune), str(error))]
+    for path in paths:
         try:
             file = read_cache(path)
         except CacheUnreadable as error:
@@ -114,11 +125,14 @@ def preferred(path: Path) -> dict[TuningKey, list[str]]:
 
 
 def cache_paths(layout: Layout) -> list[Path]:
-    """Return the cache files' paths; temporary and lock files begin with a dot and are left out."""
+    """Return the cache files' paths; temporary and lock files begin with a dot and are left out.
+    Raises CacheUnreadable if the folder is there and cannot be listed."""
     try:
         names = sorted(entry.name for entry in os.scandir(layout.autotune) if entry.is_file())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise CacheUnreadable(f"cannot read {layout.autotune}: {error.strerror}") from error
     return [layout.autotune / name for name in names if not name.startswith(".")]
 
 
@@ -151,15 +165,17 @@ def _objects(node: object, odd: Callable[[str], object]) -> Iterator[tuple[str, 
 
 def recorded_pins(cache_path: Path) -> frozenset[tuple[str, str]]:
     """Return the (op, inputs) of every pin of a cache file that `pins.json` records, released ones
-    and its history included; none if that file is missing or unreadable.
+    and its history included; none if that file is missing. Raises CacheUnreadable.
 
     Any number may be another one times 2^40, so only this record shows that a pin raised it.
     """
     path = Layout(cache_path.parent.parent).pins
     try:
         document = load_json(path, read_bytes(path))
-    except CacheUnreadable:
-        return frozenset()
+    except CacheUnreadable as error:
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+            return frozenset()
+        raise
     parts = [document.get(name) for name in ("pins", "released", "history")]
     records = [r for part in parts if isinstance(part, list) for r in part if isinstance(r, dict)]
     return frozenset(
@@ -174,9 +190,10 @@ def _entries(
     path: Path,
     problems: list[Fault],
     untimed: dict[TuningKey, tuple[str, ...]],
+    pinned: Collection[tuple[str, str]] | None,
 ) -> Iterator[tuple[TuningKey, dict[str, float]]]:
     source = str(path)
-    pinned: frozenset[tuple[str, str]] | None = None
+    no_pin = _NO_PIN
 
     def odd(name: str) -> None:
         problems.append(Fault(source, f"{brief(name, 80)} holds no object"))
@@ -184,13 +201,18 @@ def _entries(
     for op, inputs, precision, timings in walk(cache, odd):
         times = {name: ms for name, v in timings.items() if (ms := _time(v)) is not None}
         held = [name for name in times if is_raised(timings[name])]
-        why = ""
+        why = _REMEDY
         if held:
-            pinned = recorded_pins(path) if pinned is None else pinned
+            if pinned is None:
+                try:
+                    pinned = recorded_pins(path)
+                except CacheUnreadable as error:
+                    pinned, no_pin = (), f", unless a pin raised it: {error}"
             # A pin raises no number without leaving that of its choice.
             left = any(times[name] == timings[name] < math.inf for name in times)
-            why = "" if (op, inputs) in pinned else _NO_PIN
-            if why or not left:
+            is_pinned = (op, inputs) in pinned
+            why = why if is_pinned else no_pin
+            if not is_pinned or not left:
                 for name in held:
                     del times[name]
                 if left:
@@ -200,13 +222,13 @@ def _entries(
             name = min(odd_names)
             where = f"of {brief(name, 60)}, {brief(op, 40)} at {brief(inputs, 80)}"
             number = brief(str(timings[name]), 30)
-            problems.append(Fault(source, f"{number} {where}: {_NO_TIME}{why}; {_REMEDY}"))
+            problems.append(Fault(source, f"{number} {where}: {_NO_TIME}{why}"))
         yield TuningKey(op, inputs, precision), times
 
 
 _NO_TIME = "not the milliseconds of a kernel"
-_NO_PIN = ", and no pin in rocm_tui/pins.json raised it"
-_REMEDY = "tune it again, for PyTorch takes the smallest number"
+_REMEDY = "; tune it again, for PyTorch takes the smallest number"
+_NO_PIN = f", and no pin in rocm_tui/pins.json raised it{_REMEDY}"
 _LEAST_MS = 1e-4
 """A number above `MOST_MS` that would be less than 100 ns was not raised by a pin."""
 
@@ -452,13 +474,15 @@ def copy_unpinned(layout: Layout, private: Layout) -> int:
     """Copy the caches of `layout` to `private` without pins: each number is the measured one.
     Tunings that only the copy has stay. Returns the number of files.
 
-    Raises UnsafePath, NotWritable and Busy; unreadable files are left out.
+    Raises UnsafePath, NotWritable and Busy, and CacheUnreadable if a file cannot be read: without
+    its times, programs would tune again. Files that hold no cache are left out.
     """
     count = 0
     _make(layout, private)
     for path in cache_paths(layout):
+        data = safe.read_bytes(path)
         try:
-            document = safe.load_json(path, safe.read_bytes(path))
+            document = safe.load_json(path, data)
             cache = cache_of(path, document)
         except CacheUnreadable:
             continue

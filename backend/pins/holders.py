@@ -216,7 +216,7 @@ class CacheEntries:
         return self.layout.autotune / record.system_hash
 
     def files(self) -> Iterable[Path]:
-        return cache_paths(self.layout)
+        return _listed(self.layout)
 
     def check_writable(self, path: Path) -> None:
         safe.check_file(self.layout.root, path)
@@ -327,7 +327,7 @@ class CacheEntries:
         """Return the cache files with numbers raised for a former pin: an old copy of the cache
         came back after a long time, or the records were lost."""
         systems: set[str] = set()
-        for path in cache_paths(self.layout):
+        for path in _listed(self.layout):
             with contextlib.suppress(CacheUnreadable):
                 if _strays(self.text(path), file, path.name):
                     systems.add(path.name)
@@ -454,7 +454,16 @@ class PinHolders:
 
     def unfinished(self) -> set[str]:
         """Return the cache files beside which a killed process left a temporary file."""
-        return {path.name for path in cache_paths(self.layout) if exchange.is_unfinished(path)}
+        return {path.name for path in _listed(self.layout) if exchange.is_unfinished(path)}
+
+
+def _listed(layout: Layout) -> list[Path]:
+    """Return the cache files; none if they cannot be listed. Each pin names its file, so pins are
+    applied again without the list."""
+    try:
+        return cache_paths(layout)
+    except CacheUnreadable:
+        return []
 
 
 def devices_of(variants: ChoiceVariants, stored: Numbers) -> list[int]:

@@ -54,12 +54,21 @@ class Leftovers:
 def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
     """Return the files older than `days`. Raises UnsafePath if the folder is not ours alone."""
     safe.check_folder(layout.root, layout.home)
-    before = now - days * _DAY
-    kept: list[str] = []
     try:
         pins = read_pin_file(layout.pins)
     except CacheUnreadable as error:
         return Leftovers((), (f"nothing is removed while pins cannot be read: {error}",))
+    try:
+        return _unused(layout, pins, now - days * _DAY)
+    except OSError as error:  # a log that was not read may be what keeps a graph
+        path = error.filename or layout.home
+        why = f"cannot read {path}: {error.strerror or error}"
+        return Leftovers((), (f"nothing is removed while files cannot be read: {why}",))
+
+
+def _unused(layout: Layout, pins: PinFile, before: float) -> Leftovers:
+    """Return the files that were last used before that time. Raises OSError."""
+    kept: list[str] = []
     graphs = _graphs(layout)
     old, mentioned = _sessions(layout, pins, before, graphs)
     groups = [group for name, group in graphs.items() if name not in mentioned]
@@ -192,14 +201,14 @@ def _below(folder: Path) -> Iterator[Path]:
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _is(path: Path, kind: Callable[[int], bool]) -> bool:
     try:
         return kind(path.lstat().st_mode)
-    except OSError:
+    except FileNotFoundError:
         return False
 
 
@@ -208,7 +217,7 @@ def _size(path: Path) -> int:
         return sum(map(_size, _below(path)))
     try:
         return path.lstat().st_size
-    except OSError:
+    except FileNotFoundError:
         return 0
 
 
@@ -227,7 +236,7 @@ def _used(kind: str, path: Path) -> float:
 def _status_time(path: Path, written: bool) -> float:
     try:
         status = path.lstat()
-    except OSError:
+    except FileNotFoundError:
         return 0.0
     return status.st_mtime if written else max(status.st_mtime, status.st_atime)
 
@@ -235,5 +244,5 @@ def _status_time(path: Path, written: bool) -> float:
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:
+    except FileNotFoundError:
         return b""

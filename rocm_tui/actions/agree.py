@@ -15,6 +15,7 @@ from pathlib import Path
 from backend.cache.autotune import preferred
 from backend.cache.variants import ChoiceVariants
 from backend.counted import counted, noun
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, StoreError
 from backend.model.choice import Caches, Choice, Measurement
@@ -47,7 +48,7 @@ from rocm_tui.actions.sources import (
 )
 from rocm_tui.compare.choices import identity_of, is_timed, used
 from rocm_tui.compare.comparison import offers
-from rocm_tui.errors import NotPinnable, RocmTuiError
+from rocm_tui.errors import NoSuchSource, NotPinnable, RocmTuiError
 from rocm_tui.ingest.records import GraphSeen
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.report.agreement import (
@@ -376,14 +377,25 @@ def _kept(tuning: Tuning) -> bool:
 
 def _preferred(sources: Iterable[str]) -> dict[tuple[str, TuningKey], list[str]]:
     """The choices in the order of Inductor's preference, by cache file and key. The numbers are
-    read as they are, because a pin that was made where a file comes from is in no other place."""
+    read as they are, because a pin that was made where a file comes from is in no other place.
+    Raises NoSuchSource for a file that cannot be read now."""
     order: dict[tuple[str, TuningKey], list[str]] = {}
     for source in dict.fromkeys(sources):
         try:
             order.update({(source, key): names for key, names in preferred(Path(source)).items()})
-        except CacheUnreadable:
-            continue  # no such file: its own reader has reported that
+        except CacheUnreadable as error:
+            if not _is_read_error(error):
+                continue  # no such file, or no cache: its own reader has reported that
+            # Without this order, a pinned tuning would seem to take its fastest choice.
+            raise NoSuchSource(str(error)) from error
     return order
+
+
+def _is_read_error(error: CacheUnreadable) -> bool:
+    """Return whether a regular file that is there could not be read."""
+    absent = (FileNotFoundError, NotADirectoryError, safe.NotRegular)
+    cause = error.__cause__
+    return isinstance(cause, OSError) and not isinstance(cause, absent)
 
 
 def _from_cache(

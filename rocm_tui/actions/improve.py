@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
-from backend.cache.autotune import cache_paths, read_cache
+from backend.cache.autotune import cache_paths, read_cache, recorded_pins
 from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
@@ -324,7 +324,8 @@ def new_search(
 ) -> Search:
     """Return a search in which nothing was tried yet: our kernels, if wanted, the tunings, the
     heaviest first, and Inductor's options, if wanted. Options come last because each of them makes
-    Inductor benchmark all choices again, where a choice needs no benchmark. Raises NotTried."""
+    Inductor benchmark all choices again, where a choice needs no benchmark. Raises NotTried and
+    CacheUnreadable."""
     text = text_of(layout, graph.id)
     cached = _cached(layout, graph)
     subjects = [
@@ -348,15 +349,16 @@ def new_search(
 def _cached(layout: Layout, graph: GraphRow) -> dict[TuningKey, dict[str, float]]:
     """Return the times in caches of the graph's tunings without pins, by choice.
 
-    Only the caches of the system that the graph was compiled on count, if that is known.
+    Only the caches of the system that the graph was compiled on count, if that is known. Raises
+    CacheUnreadable: without the times of one file, an earlier search would seem out of date, and
+    would be overwritten.
     """
     system = graph.session.system_hash if graph.session else None
     paths = [path for path in cache_paths(layout) if system in (None, path.name)]
     cached: dict[TuningKey, dict[str, float]] = {}
     for path in paths:
-        with contextlib.suppress(CacheUnreadable):
-            entries = read_cache(path).entries.items()
-            cached |= {key: dict(times) for key, times in entries if key in graph.tunings}
+        entries = read_cache(path, recorded_pins(path)).entries.items()
+        cached |= {key: dict(times) for key, times in entries if key in graph.tunings}
     return cached
 
 

@@ -67,7 +67,8 @@ class Proving:
         self._job = TrialJob(
             graph.id, ((),), budget=budget, threads=threads, stock=True, fresh=True
         )
-        if not pins_of(graph, PinStore(layout).status()):
+        self._pins = pins_of(graph, PinStore(layout).status())
+        if not self._pins:
             raise NotTried(f"nothing that graph {graph.id} holds is pinned, so there is no proof")
 
     def go(self) -> GraphProof:
@@ -111,7 +112,7 @@ class Proving:
         before, after = across_processes(times, error=ERROR)
         return GraphProof(
             graph=self._graph.id,
-            pins=pins_of(self._graph, PinStore(self._layout).status()),
+            pins=self._pins_now(),
             ratio=after.ratio,
             low=after.ratio_low,
             high=after.ratio_high,
@@ -122,6 +123,14 @@ class Proving:
             kernels_before=without[-1].kernels,
             kernels_after=pinned[-1].kernels,
         )
+
+    def _pins_now(self) -> tuple[PinStatus, ...]:
+        """Return the graph's pins; those of the beginning if they cannot be read now, because no
+        error may hide the result of all processes."""
+        try:
+            return pins_of(self._graph, PinStore(self._layout).status())
+        except StoreError:
+            return self._pins
 
 
 # The figure goes into the notes of the pins.

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from backend.disk.layout import Layout
+from backend.disk.safe import NotRegular
 from backend.errors import CacheUnreadable, PinRefused, StoreError
 from backend.model.problem import TuningKey
 from backend.model.tuning import Pin, Tuning
@@ -44,11 +45,15 @@ Unread = Callable[[CacheUnreadable], Table | None]
 
 
 def tables_within(
-    room: int, paths: Iterable[str], known: Mapping[str, Table] | None = None
+    room: int,
+    paths: Iterable[str],
+    known: Mapping[str, Table] | None = None,
+    unread: Callable[[str], object] = bool,
 ) -> tuple[list[Table], int]:
     """Read the tables that fit into `room` bytes together; also return how many do not.
 
-    Damaged and missing tables are not read either. A table of `known` is not read again.
+    Damaged and missing tables are not read either. A table of `known` is not read again. `unread`
+    is called with each path whose reading failed though its file may be as before.
     """
     tables: list[Table] = []
     left_out = 0
@@ -56,8 +61,12 @@ def tables_within(
         table = (known or {}).get(path)
         try:
             tables.append(table or read_table(Path(path), room))
-        except StoreError:
+        except StoreError as error:
             left_out += 1
+            # A changed permission changes the file's stamp; a stale handle does not.
+            lasting = (PermissionError, NotRegular)
+            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, lasting):
+                unread(path)
         else:
             room -= len(tables[-1].data)
     return tables, left_out
@@ -109,7 +118,8 @@ Stamp = tuple[int, int, int, int]
 class LoadedTables:
     """The tables that were read; `left_out` are damaged, gone, or beyond `MOST_SCREEN_BYTES`.
 
-    `stamps` are those of all files before they were read, None for a file that is not there.
+    `stamps` are those of all files before they were read, None for a file that is not there or
+    whose reading failed, so that it is read again.
     """
 
     collection: TableCollection
@@ -144,7 +154,9 @@ def load_tables(paths: Iterable[str], before: LoadedTables | None = None) -> Loa
         for path in earlier_tables
         if earlier.stamps.get(path) == now.get(path)
     }
-    tables, left_out = tables_within(MOST_SCREEN_BYTES, paths, kept)
+    unread: list[str] = []
+    tables, left_out = tables_within(MOST_SCREEN_BYTES, paths, kept, unread.append)
+    now |= dict.fromkeys(unread)
     same = (earlier_tables.get(table.path, table) for table in tables)
     tables = [
         old if old.data == table.data else table for old, table in zip(same, tables, strict=True)

@@ -134,12 +134,14 @@ def is_accepted(layout: Layout, text: CapturedGraph) -> bool:
 
 
 def accept(layout: Layout, text: CapturedGraph) -> None:
-    """Remember that a person agreed to run it. Raises StoreErrors."""
+    """Remember that a person agreed to run it. Raises StoreErrors, also where earlier agreements
+    cannot be read now, which writing would lose; a damaged file is replaced."""
     path = accepted_path(layout)
     safe.make_folder(layout.root, path.parent)
     safe.check_file(layout.root, path)
     with safe.locked(layout.root, path):
-        accepted = {**_accepted(layout), text.digest: time.time()}
+        data = safe.read_bytes(path) if safe.exists(path) else b""
+        accepted = {**_agreements(path, data), text.digest: time.time()}
         newest = sorted(accepted, key=lambda digest: accepted[digest])[-MOST_ACCEPTED:]
         document = {"accepted": {digest: accepted[digest] for digest in newest}}
         safe.write_atomic(path, json.dumps(document, indent=1).encode())
@@ -148,7 +150,15 @@ def accept(layout: Layout, text: CapturedGraph) -> None:
 def _accepted(layout: Layout) -> dict[str, float]:
     path = accepted_path(layout)
     try:
-        values = safe.load_json(path, safe.read_bytes(path)).get("accepted")
+        return _agreements(path, safe.read_bytes(path))
+    except CacheUnreadable:
+        return {}
+
+
+def _agreements(path: Path, data: bytes) -> dict[str, float]:
+    """Return the digests that a person agreed to, with their times; none if the file is damaged."""
+    try:
+        values = safe.load_json(path, data).get("accepted")
     except CacheUnreadable:
         return {}
     if not isinstance(values, dict):

@@ -32,7 +32,7 @@ from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.errors import CacheUnreadable
+from backend.errors import CacheUnreadable, StoreError
 from backend.measure.trial import (
     BASELINE,
     ERROR,
@@ -45,6 +45,7 @@ from backend.measure.verdict import schedule
 from backend.model.choice import is_kernel_time
 from backend.model.events import (
     ChoiceSelected,
+    Event,
     GraphCalled,
     GraphCompiled,
     SessionStarted,
@@ -171,8 +172,8 @@ def tune_cold(
 ) -> Spread:
     """Run the program `count` times, each time with empty caches of Inductor and Triton.
 
-    The times of calls of a graph are kept for `read_spread`. Raises NotTried where a run ended
-    badly or had no steps, and StoreErrors.
+    The times of calls of a graph are kept for `read_spread`; the result says if that fails. Raises
+    NotTried where a run ended badly or had no steps, and StoreErrors.
     """
     tunings: list[ColdTuning] = []
     trouble: tuple[str, ...] = ()
@@ -197,10 +198,20 @@ def tune_cold(
     spread = Spread(tuple(command), tuple(tunings), trouble)
     if steps.graph is not None and session is not None:
         times = {**_machine(session), "ms": spread.times}
-        path = _spread_path(layout, steps.graph)
-        safe.make_folder(layout.root, path.parent)
-        safe.write_atomic(path, json.dumps(times).encode())
+        try:
+            _write_spread(layout, steps.graph, json.dumps(times).encode())
+        except StoreError as error:  # the tunings took hours, so no error may hide their result
+            kept = f"The times of graph {steps.graph} are not kept for `improve`: {error}."
+            spread = replace(spread, trouble=(*trouble, kept))
     return spread
+
+
+def _write_spread(layout: Layout, graph: str, data: bytes) -> None:
+    """Raises StoreErrors."""
+    path = _spread_path(layout, graph)
+    safe.make_folder(layout.root, path.parent)
+    with safe.locked(layout.root, path):
+        safe.write_atomic(path, data)
 
 
 def _spread_path(layout: Layout, graph: str) -> Path:
@@ -399,7 +410,8 @@ class _Runner:
     def _calls(
         self, private: Layout, run: str, graph: str, side: Side, ended: Ended
     ) -> tuple[float, int]:
-        """The mean of the recorded calls of the graph, in all processes of the run."""
+        """The mean of the recorded calls of the graph, in all processes of the run. Raises
+        NotTried."""
         total, timed, ids = 0.0, 0, set[str]()
         for path in sorted(private.sessions.glob("*.jsonl")):
             for session, id, call in _called(path, run, graph):
@@ -448,8 +460,8 @@ def code_of(layout: Layout) -> frozenset[bytes]:
 
 def _called(path: Path, run: str, graph: str) -> Iterator[tuple[Session, str, GraphCalled]]:
     """Yield the session, the id and the last count of each graph whose id begins with `graph`, if
-    the log is one of the run."""
-    events, _ = read_log(path)
+    the log is one of the run. Raises NotTried."""
+    events = _events_of(path)
     sessions = [event.session for event in events if isinstance(event, SessionStarted)]
     if not sessions or not sessions[-1].id.startswith(run):
         return
@@ -459,6 +471,16 @@ def _called(path: Path, run: str, graph: str) -> Iterator[tuple[Session, str, Gr
     for g, call in last.items():
         if GRAPH_ID.fullmatch(ids[g]):
             yield sessions[-1], ids[g], call
+
+
+def _events_of(path: Path) -> list[Event]:
+    """Return the events of a log. Raises NotTried if it cannot be read, because a mean over the
+    other ranks would give a false verdict."""
+    events, faults = read_log(path)
+    unread = next((fault for fault in faults if fault.line is None), None)
+    if unread is not None:
+        raise NotTried(f"{path}: {unread.what}")
+    return events
 
 
 def _ending(status: int) -> str:
@@ -497,10 +519,10 @@ def copy_times(kernels: Sequence[PinRecord], private: Layout) -> None:
 
 
 def not_launched(kernels: Sequence[PinRecord], private: Layout) -> list[PinRecord]:
-    """Return the pins whose config no process of the side with the pins took."""
+    """Return the pins whose config no process of the side with the pins took. Raises NotTried."""
     taken: set[tuple[str, str, str]] = set()
     for path in sorted(private.sessions.glob("*.jsonl")):
-        events, _ = read_log(path)
+        events = _events_of(path)
         keys = {e.n: (e.op, e.inputs) for e in events if isinstance(e, TuningStarted)}
         taken |= {
             (*keys[event.n], event.hash)

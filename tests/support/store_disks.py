@@ -1,12 +1,16 @@
-"""Small real file systems for tests, where mounting is permitted; a process without descriptors."""
+"""File systems for tests: small real ones, where mounting is permitted, and failing reads; and a
+process without descriptors."""
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,3 +49,18 @@ def no_descriptors() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def make_stale(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """Let each opening or listing of `path` fail, as NFS does after a server's restart."""
+
+    def failing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(where: Any = ".", *rest: Any, **named: Any) -> Any:
+            if where in (path, str(path)):
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+            return real(where, *rest, **named)
+
+        return call
+
+    monkeypatch.setattr(os, "open", failing(os.open))
+    monkeypatch.setattr(os, "scandir", failing(os.scandir))

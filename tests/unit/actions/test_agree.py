@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache.autotune import preferred
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.errors import Busy, PinRefused, ShareInvalid
@@ -29,11 +30,12 @@ from backend.sharing.share import Machine, PinExport, SharedPin, share_text
 from rocm_tui.actions.agree import find_selections, pin_all, plan_pins, with_measured
 from rocm_tui.actions.sources import load_model
 from rocm_tui.cli.entry import main
-from rocm_tui.errors import NotPinnable
+from rocm_tui.errors import NoSuchSource, NotPinnable
 from rocm_tui.render import agree as agree_text
 from rocm_tui.report.agreement import Agreement, agreement, propose
 from tests.support.log_lab import MM
 from tests.support.pin_lab import KEY, TIMES
+from tests.support.store_disks import make_stale
 
 PINNED, FAST = "Cpp-c2", "mm-c1"
 NOW = 1.79e9
@@ -169,6 +171,22 @@ def test_a_cache_tells_by_inductors_rule_pins_included(tmp_path: Path) -> None:
         found = asked(a, a.root, other)
         taken = {t.by.name: t.choice.hash for t in found.differing[0].selections}
         assert taken == {"a": FAST, found.differing[0].groups[1].selections[0].by.name: PINNED}
+
+
+def test_a_cache_whose_second_reading_fails_does_not_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = make_layout(tmp_path / "a"), make_layout(tmp_path / "b")
+    PinStore(b).pin(None, KEY, PINNED)
+
+    def preferred_of_stale(path: Path) -> object:
+        with monkeypatch.context() as broken:
+            make_stale(broken, path)
+            return preferred(path)
+
+    monkeypatch.setattr("rocm_tui.actions.agree.preferred", preferred_of_stale)
+    with pytest.raises(NoSuchSource, match="Stale file handle"):
+        asked(a, a.root, b.root)
 
 
 def test_an_export_is_what_its_host_takes(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
-from backend.errors import PinRefused, StoreError
+from backend.errors import CacheUnreadable, PinRefused, StoreError
 from backend.model.events import TuningMeasured
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
@@ -46,6 +46,7 @@ from rocm_tui.session.stats import NEAR
 from tests.support.graph_log import inputs, measurement, use, writer_of
 from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
 from tests.support.search_lab import additive
+from tests.support.store_disks import make_stale
 
 
 @pytest.fixture
@@ -186,6 +187,20 @@ def test_tuned_again_begins_anew(layout: Layout) -> None:
     news: list[SearchProgress] = []
     improve(layout, Workers(), tell=news.append)
     assert "tuned again" in news[0].anew
+
+
+@pytest.mark.parametrize("unread", ["cache", "folder", "pins"])
+def test_a_search_is_kept_while_its_tunings_cannot_be_read(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, unread: str
+) -> None:
+    first = improve(layout, Workers())
+    improving_again = improving(layout, Workers())
+    paths = {"cache": next(layout.autotune.iterdir()), "folder": layout.autotune}
+    with monkeypatch.context() as broken:
+        make_stale(broken, paths.get(unread, layout.pins))
+        with pytest.raises(CacheUnreadable, match="Stale file handle"):
+            improving_again.go()
+    assert read_search(layout, GRAPH) == first
 
 
 def test_another_bound_begins_anew(layout: Layout) -> None:

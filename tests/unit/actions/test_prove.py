@@ -32,6 +32,7 @@ from rocm_tui.tui.graph_actions import prove_order
 from tests.support.documents import document
 from tests.support.graph_log import inputs
 from tests.support.improve_lab import GRAPH, TEXT, graph_of, write_graph
+from tests.support.store_disks import make_stale
 
 
 @pytest.fixture
@@ -228,6 +229,21 @@ def test_what_breaks_leaves_no_copy_and_the_note_as_it_was(layout: Layout) -> No
         Proving(Broken(layout), layout, graph_of(layout)).go()
     assert [path for path in layout.graphs.iterdir() if path.is_dir()] == []
     assert the_pin(layout).note == "mine"
+
+
+def test_pins_that_cannot_be_read_after_the_last_process_hide_no_result(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Last(Stock):
+        def __call__(self, job: WorkerJob[Any]) -> Any:
+            result = super().__call__(job)
+            if len(self.seen) == 6:
+                make_stale(monkeypatch, layout.pins)
+            return result
+
+    proof = Proving(Last(layout), layout, graph_of(layout), pairs=3).go()
+    assert proof.verdict == "faster" and [each.pin.note for each in proof.pins] == ["mine"]
+    assert "pins.json: Stale file handle" in annotate(layout, proof, "5 %")
 
 
 def test_json_is_strict(layout: Layout) -> None:

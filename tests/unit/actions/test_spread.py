@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.graph import Trial
 from rocm_tui.actions.trial import NotTried
 from rocm_tui.actions.trial_program import read_spread, steps_of, tune_cold
 from rocm_tui.cli.entry import main
+from rocm_tui.jobs.program import Ended, run_program
 from rocm_tui.render.spread import known_spread_text, spread_sentences
 from rocm_tui.session.spread import Spread
 from tests.support.documents import document
 from tests.support.places import ROOT
 from tests.support.printed_times import run_at_printed_times
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
+from tests.support.store_disks import make_stale
 
 PROGRAM = f"""
 import json, os, pathlib, sys
@@ -123,6 +129,36 @@ def test_the_first_digits_of_a_graph_do(layout: Layout) -> None:
     words = [sys.executable, "-c", GRAPHS]
     spread = tune_cold(words, layout, steps_of(None, "AAAAA", 2), 3)
     assert spread.times == read_spread(layout, "aaaaaa1", CALLED) == (9.0, 9.0, 9.0)
+
+
+def test_times_that_cannot_be_kept_are_printed(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = safe.put_in_place
+
+    def full(temporary: Path, path: Path) -> None:
+        if path.name.endswith(".spread.json"):
+            raise safe.not_writable(path, OSError(errno.ENOSPC, "No space left on device"))
+        real(temporary, path)
+
+    monkeypatch.setattr(safe, "put_in_place", full)
+    spread = tune_cold([sys.executable, "-c", GRAPHS], layout, steps_of(None, "aaaaaa1", 2), 3)
+    assert spread.times == (9.0, 9.0, 9.0) and read_spread(layout, "aaaaaa1", CALLED) == ()
+    assert (
+        "graph aaaaaa1 are not kept" in spread.trouble[-1] and "disk is full" in spread.trouble[-1]
+    )
+
+
+def test_a_log_that_cannot_be_read_ends_it(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_stale_log(command: Sequence[str], env: Mapping[str, str], hear: Any) -> Ended:
+        ended = run_program(command, env, hear)
+        (log,) = Layout(Path(env["TORCHINDUCTOR_CACHE_DIR"])).sessions.glob("*.jsonl")
+        make_stale(monkeypatch, log)
+        return ended
+
+    monkeypatch.setattr("rocm_tui.actions.trial_program.run_program", with_stale_log)
+    with pytest.raises(NotTried, match=r"\.jsonl: cannot read it: Stale file handle"):
+        tune_cold([sys.executable, "-c", GRAPHS], layout, steps_of(None, "aaaaaa1", 2), 3)
 
 
 def test_the_first_digits_of_several_graphs_are_one_line(layout: Layout) -> None:

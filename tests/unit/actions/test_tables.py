@@ -18,6 +18,7 @@ from rocm_tui.cli.entry import main
 from rocm_tui.errors import NoSuchTuning
 from rocm_tui.ingest.formats.tuned_table import NAMES
 from rocm_tui.ingest.records import SourceStatus
+from tests.support.store_disks import make_stale
 
 ROWS = "Validator,PT_VERSION,2.13.0\nGemmTunableOp_float_NN,nn_4_4_4_ld_4_4_4,Default,0.5\n"
 ASKED = "GemmTunableOp_float_NN,nn_4_4_4_ld_4_4_4\n"
@@ -251,6 +252,20 @@ def test_which_tables_have_changed_since_they_were_read(table: Path, tmp_path: P
     table.write_text(TABLE.replace("0.01", "0.03"))
     last = tables.load_tables([str(table)], after)
     assert str(table) in last.changed_since(after)
+
+
+def test_a_table_whose_reading_failed_is_read_again(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tables.load_tables([str(table)])
+    table.write_text(TABLE.replace("0.01", "0.003"))
+    with monkeypatch.context() as broken:
+        make_stale(broken, table)
+        failed = tables.load_tables([str(table)], before)
+    assert failed.left_out == 1 and len(failed.collection.tables) == 0
+    assert tables.stamps_of([str(table)]) != failed.stamps
+    again = tables.load_tables([str(table)], failed)
+    assert len(again.collection.tables) == 1 and tables.stamps_of([str(table)]) == again.stamps
 
 
 def test_the_tables_among_the_sources_are_those_of_a_tuners_format() -> None:

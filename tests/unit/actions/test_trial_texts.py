@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backend.cache.autotune import FACTOR
 from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable
 from backend.pins.store import PinStore
 from rocm_tui.actions.trial import (
     NotTried,
@@ -19,6 +21,7 @@ from rocm_tui.actions.trial import (
     text_of,
 )
 from tests.support.pin_lab import KEY, cache_file, make_layout, read, times, write
+from tests.support.store_disks import make_stale
 
 # Its text
 
@@ -49,6 +52,20 @@ def test_a_spoiled_file_of_agreements_agrees_to_nothing(tmp_path: Path, content:
     text = text_of(layout, "abcdef0")
     assert not is_accepted(layout, text)
     accept(layout, text)
+    assert is_accepted(layout, text)
+
+
+def test_agreements_that_cannot_be_read_are_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path)
+    captured(layout)
+    text = text_of(layout, "abcdef0")
+    accept(layout, text)
+    with monkeypatch.context() as broken:
+        make_stale(broken, accepted_path(layout))
+        with pytest.raises(CacheUnreadable, match=r"accepted\.json: Stale file handle"):
+            accept(layout, replace(text, data=b"# another"))
     assert is_accepted(layout, text)
 
 

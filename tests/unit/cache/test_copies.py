@@ -12,9 +12,10 @@ import pytest
 from backend.cache.autotune import copy_pinned, copy_unpinned, discard, raise_ms
 from backend.disk import safe
 from backend.disk.layout import Layout
-from backend.errors import UnsafePath
+from backend.errors import CacheUnreadable, UnsafePath
 from backend.pins.store import PinStore
 from tests.support.pin_lab import KEY, TIMES, cache_file, make_layout, read, states, times, write
+from tests.support.store_disks import make_stale
 
 Copy = Callable[[Layout, Layout], int]
 
@@ -106,6 +107,16 @@ def test_a_file_that_is_no_cache_is_left_out_of_an_unpinned_copy(layout: Layout)
     private = private_of(layout)
     assert copy_unpinned(layout, private) == 1
     assert [path.name for path in private.autotune.iterdir()] == ["hash"]
+
+
+@pytest.mark.parametrize("path", ["cache/hash", "cache", "rocm_tui/pins.json"])
+def test_no_unpinned_copy_is_made_of_what_cannot_be_read(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    make_stale(monkeypatch, layout.root / path)
+    with pytest.raises(CacheUnreadable, match=f"{path}: Stale file handle"):
+        copy_unpinned(layout, private_of(layout))
+    assert list(private_of(layout).autotune.iterdir()) == []
 
 
 def test_a_damaged_copy_is_replaced(layout: Layout) -> None:

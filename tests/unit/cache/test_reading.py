@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.cache.autotune import cache_paths, preferred, raise_ms, read_cache, read_caches
+from backend.cache.autotune import (
+    cache_paths,
+    preferred,
+    raise_ms,
+    read_cache,
+    read_caches,
+    recorded_pins,
+)
 from backend.disk.layout import Layout, cache_dir
 from backend.disk.safe import MAX_BYTES
 from backend.errors import CacheUnreadable, InputsKeyInvalid
@@ -25,6 +32,7 @@ from backend.model.problem import (
     parse_inputs_key,
 )
 from tests.support.places import CORPUS
+from tests.support.store_disks import make_stale
 
 _word = st.from_regex(r"[a-z][a-z0-9_.]{0,20}", fullmatch=True)
 
@@ -181,6 +189,35 @@ def test_a_number_without_a_pin_says_so(tmp_path: Path) -> None:
     write(path, path.read_text().replace("1e12", "0"))
     (problem,) = read_cache(path).problems
     assert "no pin" not in problem.what and "0 of odd, mm at [x]: not the milli" in problem.what
+
+
+def test_where_pins_cannot_be_read_no_number_is_said_to_be_unpinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path)
+    text = '{"cache": {"mm": {"[x]": {"highest": {"a": 2.0, "held": 1e12}}}}}'
+    path = write(layout.autotune / "hash", text)
+    write(layout.pins, '{"pins": [{"op": "mm", "inputs": "[x]", "system_hash": "hash"}]}')
+    make_stale(monkeypatch, layout.pins)
+    file = read_cache(path)
+    (problem,) = file.problems
+    assert f"unless a pin raised it: cannot read {layout.pins}" in problem.what
+    assert "no pin" not in problem.what and "tune it again" not in problem.what
+    assert file.untimed == {TuningKey("mm", "[x]", "highest"): ("held",)}
+    with pytest.raises(CacheUnreadable, match=r"pins\.json"):
+        recorded_pins(path)
+
+
+def test_caches_that_cannot_be_listed_are_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path)
+    write(layout.autotune / "hash", '{"cache": {}}')
+    make_stale(monkeypatch, layout.autotune)
+    with pytest.raises(CacheUnreadable, match="Stale file handle"):
+        cache_paths(layout)
+    files, (problem,) = read_caches(layout)
+    assert files == [] and problem.source == str(layout.autotune)
 
 
 def test_a_time_that_was_not_a_number_is_a_failure_under_a_pin_too(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -197,6 +198,33 @@ def test_pins_that_cannot_be_read_keep_everything(
     told = json.loads(capsys.readouterr().out)
     assert told["leftovers"] == [] and "pins cannot be read" in told["kept"][0]
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("read_bytes", "log"), ("lstat", "log"), ("iterdir", "sessions")]
+)
+def test_a_session_that_cannot_be_read_keeps_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str
+) -> None:
+    layout = make_layout(tmp_path)
+    graph = put(layout.graphs / "abc1234.py", 40)
+    search = put(layout.graphs / "abc1234.improve.json", 40)
+    log = put(layout.sessions / "host-1-1-a.jsonl", 0, '{"graph": "abc1234"}')
+    put(layout.home / "failed" / "mm.log", 40)
+    broken = log if file == "log" else layout.sessions
+    real = getattr(Path, name)
+
+    def fail(path: Path) -> object:
+        if path == broken:
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return real(path)
+
+    assert kinds(layout) == {"log of a failed worker": 1}
+    monkeypatch.setattr(Path, name, fail)
+    unread = leftovers(layout, time.time())
+    assert unread.old == () and f"cannot read {broken}: Stale file handle" in unread.kept[0]
+    assert main(["prune", "--yes", "--cache-dir", str(tmp_path)]) == 0
+    assert graph.exists() and search.exists()
 
 
 @pytest.mark.parametrize("days", ["-1", "nan", "inf"])

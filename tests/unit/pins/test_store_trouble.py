@@ -29,7 +29,7 @@ from tests.support.pin_lab import (
     times,
     write,
 )
-from tests.support.store_disks import make_read_only, make_writable, mounted
+from tests.support.store_disks import make_read_only, make_stale, make_writable, mounted
 
 
 @pytest.fixture
@@ -165,6 +165,17 @@ def test_a_full_disk(tmp_path: Path) -> None:
         (disk / "ballast").unlink()
         store.unpin(KEY)
         assert cache_file(layout).read_bytes() == before
+
+
+def test_pins_are_applied_again_though_caches_cannot_be_listed(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PinStore(layout)
+    store.pin(None, KEY, "Cpp-c2")
+    write(layout, {"mm": {KEY.inputs: {"highest": dict(TIMES)}}})
+    make_stale(monkeypatch, layout.autotune)
+    (status,) = store.reconcile()
+    assert status.state == "active" and times(layout)["mm-c1"] > 1e9
 
 
 def half_released(layout: Layout) -> PinStore:
