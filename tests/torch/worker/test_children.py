@@ -8,15 +8,19 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.graph import TEMPLATES, Arm, CompileOption, Swap
+from backend.errors import CacheUnreadable
+from backend.model.graph import RETUNED, TEMPLATES, Arm, CompileOption, Swap
+from backend.model.problem import TuningKey
 from backend.wire.jobs import TrialJob, TrialResult
 from backend.worker.children import run_children
-from backend.worker.jobs.trial import ArmCache, _by_times
+from backend.worker.jobs import trial
+from backend.worker.jobs.trial import ArmCache, ArmSelector, _by_times, _retuned
 
 pytestmark = pytest.mark.torch
 
@@ -107,6 +111,59 @@ def test_times_that_another_process_kept_stay(tmp_path: Path) -> None:
     cache.keep_times(arm, "first", {"x": 3.0, "y": 4.0})
     assert cache.times((A, SIMD)) == {"first": {"x": 1.0, "y": 4.0}, "second": {"x": 2.0}}
     assert cache.times(()) == {}
+
+
+def test_times_that_cannot_be_read_are_not_overwritten(tmp_path: Path) -> None:
+    cache = ArmCache(Layout(tmp_path), "state", "cpu")
+    cache.keep_times((SIMD,), "first", {"x": 1.0})
+    path = cache.file((SIMD,), "times")
+    path.write_bytes(b'{"first": ')
+    with pytest.raises(CacheUnreadable):
+        cache.keep_times((SIMD,), "second", {"x": 2.0})
+    assert path.read_bytes() == b'{"first": '
+    assert cache.times((SIMD,)) == {"first": {"x": 1.0}, "second": {"x": 2.0}}
+
+
+def test_an_arm_whose_times_cannot_be_written_has_them_nevertheless(tmp_path: Path) -> None:
+    cache, key = ArmCache(Layout(tmp_path), "state", "cpu"), TuningKey("mm", "[]", "highest")
+    cache.layout.home.mkdir(parents=True)
+    (cache.layout.home / "arms").write_bytes(b"")  # also root can make no folder here
+    choices: Any = [Mock(**{"hash_key.return_value": hash}) for hash in "ab"]
+    benchmarks = list[int]()
+
+    def benchmark(given: Any) -> dict[Any, float]:
+        benchmarks.append(len(given))
+        return {choice: 1.0 + at for at, choice in enumerate(given)}
+
+    for _ in range(2):
+        selector = ArmSelector((RETUNED,), cache)
+        times = selector._looked_up(choices, key, benchmark)
+        assert [times[choice] for choice in choices] == [1.0, 2.0]
+    assert benchmarks == [2]
+    assert _retuned(cache, [(), (RETUNED,)]) == [(RETUNED,)]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_arm_whose_name_cannot_be_written_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    cache = ArmCache(Layout(tmp_path), "state", "cpu")
+    graph: Any = object()
+
+    def compiled(*_: Any, **__: Any) -> Any:
+        selector = selectors.pop()
+        selector.shared = shared
+        if shared:
+            cache.layout.home.mkdir(parents=True)
+            (cache.layout.home / "arms").write_bytes(b"")
+        return graph
+
+    selectors = list[Any]()
+    monkeypatch.setattr(trial.torch_api, "set_selector", selectors.append)
+    monkeypatch.setattr(trial, "_compiled_arm", compiled)
+    given: Any = None
+    assert trial.compile_arm(given, {}, (), (SIMD,), stock=False, cache=cache) is graph
+    assert not cache.load((SIMD,), "graph")
 
 
 def test_what_an_option_needs_is_benchmarked_by_one_process(tmp_path: Path) -> None:
