@@ -640,8 +640,19 @@ def _tried(
     if elsewhere and not left:
         return TrialResult(True, trial=merged(elsewhere, as_asked(tuple(arms))))
     part = replace(job, error=job.error * len(left) / max(1, len(arms) - 1))
-    trial = as_asked(_tried_here(part, [arms[0], *left], layout, kept, inputs, progress, mark))
-    return TrialResult(True, trial=merged([trial, *elsewhere], as_asked(tuple(arms))))
+    here: list[Trial] = []
+    trouble = ""
+    try:
+        tried_here = _tried_here(part, [arms[0], *left], layout, kept, inputs, progress, mark)
+        here.append(as_asked(tried_here))
+    except NothingTried as error:
+        if not elsewhere:
+            raise
+        trouble = f"{counted(len(left), 'arm')} could not be tried: {error}"
+    trial = merged([*here, *elsewhere], as_asked(tuple(arms)))
+    if trouble:
+        trial = replace(trial, trouble=(*trial.trouble, trouble))
+    return TrialResult(True, trial=trial)
 
 
 def _tried_on_gpus(

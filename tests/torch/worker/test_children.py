@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,9 +17,10 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable
-from backend.model.graph import RETUNED, TEMPLATES, Arm, CompileOption, Swap
+from backend.model.graph import RETUNED, TEMPLATES, Arm, CompileOption, Swap, Trial, TrialArm
 from backend.model.problem import TuningKey
 from backend.wire.jobs import TrialJob, TrialResult
+from backend.worker import children
 from backend.worker.children import run_children
 from backend.worker.jobs import trial
 from backend.worker.jobs.trial import ArmCache, ArmSelector, _by_times, _retuned
@@ -97,6 +100,78 @@ def test_a_child_is_ended_if_the_next_cannot_be_started() -> None:
     with pytest.raises(AttributeError):
         run_children([GONE, cannot], 300, lambda: None)
     assert not workers()
+
+
+ANSWERS = """
+import json, sys, time
+from backend.wire.codec import to_json
+from backend.wire.jobs import TrialResult
+from backend.worker.protocol import EventSender
+words = json.loads(sys.stdin.readline())
+EventSender(1, words["id"], words["token"]).result(to_json(TrialResult(True, reason="done")))
+sys.stdout.flush()
+time.sleep({seconds})
+"""
+DONE = TrialResult(True, reason="done")
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Make each child a process that gives its result and ends `seconds` later."""
+    words = [sys.executable, "-c", ANSWERS.format(seconds=seconds)]
+    monkeypatch.setattr(sys, "orig_argv", words)
+
+
+def test_a_child_that_hangs_after_its_result_is_ended_and_its_result_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answering(monkeypatch, 1000)
+    monkeypatch.setattr(children, "END_SECONDS", 0.1)
+    assert run_children([GONE] * 2, 300, lambda: None, at_once=1) == [DONE] * 2
+
+
+def test_a_child_that_cannot_be_started_costs_no_result_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answering(monkeypatch, 0)
+    stock, started = subprocess.Popen, list[int]()
+
+    def popen(*args: Any, **options: Any) -> Any:
+        started.append(1)
+        if len(started) == 2:
+            raise BlockingIOError(errno.EAGAIN, "no more processes")
+        return stock(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    answers = run_children([GONE] * 3, 300, lambda: None, at_once=1)
+    assert answers == [DONE, "one of the processes did not start: no more processes", DONE]
+    started[:] = [1]
+    with pytest.raises(BlockingIOError):
+        run_children([GONE] * 3, 300, lambda: None)
+
+
+def test_what_cannot_be_tried_here_costs_no_trial_of_other_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arms: list[Arm] = [(), (A,), (SIMD,)]
+    elsewhere = [Trial("g", 0.0, (TrialArm((), ms=1.0), TrialArm((A,), ms=0.9)))]
+
+    def here(*_: Any) -> Trial:
+        raise trial.NothingTried("no memory")
+
+    monkeypatch.setattr(trial, "drawn_inputs", lambda _: [])
+    monkeypatch.setattr(trial, "_compiled", lambda *_: ({}, {}))
+    monkeypatch.setattr(trial, "_with_new_times", lambda kept, _: kept)
+    monkeypatch.setattr(trial, "_compile_side_by_side", lambda *_: False)
+    monkeypatch.setattr(trial, "_tried_on_gpus", lambda *_: tuple(elsewhere))
+    monkeypatch.setattr(trial, "_tried_here", here)
+    job = TrialJob("g", tuple(arms), gpus=("0", "1"), control=False)
+    given: Any = Mock()
+    done = trial._tried(job, given, given, given, given).trial
+    assert done is not None and [arm.swaps for arm in done.arms] == [(), (A,)]
+    assert done.trouble == ("1 arm could not be tried: no memory",)
+    elsewhere.clear()
+    with pytest.raises(trial.NothingTried):
+        trial._tried(job, given, given, given, given)
 
 
 A = Swap("mm", "[]", "highest", "a")
