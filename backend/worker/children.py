@@ -69,7 +69,7 @@ class _Child:
 
     @property
     def lingers(self) -> bool:
-        """Whether it has not ended though nothing more is expected of it."""
+        """Whether it has had its time to end after its result."""
         return self.answered is not None and time.monotonic() > self.answered + END_SECONDS
 
     def close(self) -> None:

@@ -154,7 +154,7 @@ def key_of(kernel: Any) -> list[object]:
 def _log_launch(
     folder: Path, unwritten: dict[str, None], kernel: Any, digest: str | None, timed: bool
 ) -> None:
-    """Write one line for the latest launch, and those that could not be written before; each
+    """Write one line for the latest launch, and the lines that could not be written before; each
     process writes to its own file."""
     members = dict(vars(kernel.best_config), pre_hook=None)
     line = {
