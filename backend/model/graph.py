@@ -235,15 +235,20 @@ class Trial:
 
     def is_faster(self, arm: TrialArm) -> bool:
         """Whether the arm is faster than the first one because of what it changes. If choices were
-        benchmarked again for it, it must be clearly faster than the control, too."""
+        benchmarked again for it, it must be clearly faster than the control, too; if that
+        failed or computed something else, the arm does not count as faster."""
         if arm.verdict != "faster" or arm.failed:
             return False
-        control = self.control if arm.retuned else None
+        if not arm.retuned:
+            return True
+        control = self.control
+        if control is None:  # if one was wanted, the cause of the gain is unknown
+            return self.rivals == self.arms[1:]
         slowest = (arm.ratio_high or inf) * (1 + CONTROL_MARGIN)
-        return control is None or slowest < (control.ratio_low or 0.0)
+        return slowest < (control.ratio_low or 0.0)
 
     def verdict(self, arm: TrialArm) -> str:
         """The verdict on an arm; `as retuned` if it is faster, but not clearly more so than the
-        control."""
+        control, and `unclear` if the control failed."""
         gained = arm.verdict != "faster" or arm.failed or self.is_faster(arm)
-        return arm.verdict if gained else "as retuned"
+        return arm.verdict if gained else "as retuned" if self.control else "unclear"

@@ -22,6 +22,8 @@ from backend.worker.protocol import EventReceiver
 R = TypeVar("R")
 
 _PAUSE = 1.0
+END_SECONDS = 10.0
+"""Seconds that a process with a result has to end, before it is ended: a driver may hang."""
 
 
 class _Child:
@@ -33,6 +35,8 @@ class _Child:
         token = secrets.token_hex(16)
         self._events = EventReceiver(token)
         self.answer: Any = "one of the processes gave no result"
+        self.answered: float | None = None
+        """When it gave its result or error, by the monotonic clock."""
         words = {**job_words(job), "id": 1, "token": token}
         self._process = subprocess.Popen(
             [sys.executable, *sys.orig_argv[1:]],  # as this worker was started
@@ -50,16 +54,23 @@ class _Child:
         """Take what it wrote; False at the end."""
         data = os.read(self.out, 1 << 16)
         for event in self._events.feed(data):
+            if event.get("event") in ("error", "result"):
+                self.answered = time.monotonic()
             if event.get("event") == "error":
                 self.answer = str(event.get("error"))
             elif event.get("event") == "result" and isinstance(event.get("result"), dict):
                 with contextlib.suppress(ResultInvalid):
                     self.answer = answer_of(self._job, event["result"])
-        if not data and isinstance(self.answer, str):
+        if not data and self.answered is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if (status := self._process.wait(_PAUSE)) < 0:
                     self.answer = f"one of the processes died of {signal.Signals(-status).name}"
         return bool(data)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether it has had its time to end after its result."""
+        return self.answered is not None and time.monotonic() > self.answered + END_SECONDS
 
     def close(self) -> None:
         if self._process.returncode is None:
@@ -79,26 +90,41 @@ def run_children(
     """Do each job in a process of its own, `at_once` of them (0: all) at the same time, within
     `seconds`. With `gpus`, each process sees one of them, and the next process the next one. A job
     without a result has a line instead that says why; `tell` is called now and then. Raises OSError
-    if a process cannot be started."""
+    if not even the first process can be started."""
     deadline = time.monotonic() + seconds
-    children: list[_Child] = []
+    children: list[_Child | str] = []
     waiting: dict[int, _Child] = {}
     try:
         while waiting or len(children) < len(jobs):
             while len(children) < len(jobs) and len(waiting) < (at_once or len(jobs)):
                 gpu = gpus[len(children) % len(gpus)] if gpus else None
-                children.append(child := _Child(jobs[len(children)], gpu))
+                try:
+                    child = _Child(jobs[len(children)], gpu)
+                except OSError as error:
+                    if not children:
+                        raise
+                    children.append(f"one of the processes did not start: {error.strerror}")
+                    continue
+                children.append(child)
                 waiting[child.out] = child
             tell()
             for out in select.select(list(waiting), [], [], _PAUSE)[0]:
                 if not waiting[out].read():
                     waiting.pop(out).close()
+            for out in [out for out, child in waiting.items() if child.lingers]:
+                waiting.pop(out).close()
             if time.monotonic() > deadline:
                 late = f"it was ended after {seconds:.0f} s"
-                left = len(jobs) - len(children)
-                answers = [late if each in waiting.values() else each.answer for each in children]
-                return answers + [late] * left
-        return [child.answer for child in children]
+                for child in waiting.values():
+                    if child.answered is None:
+                        child.answer = late
+                return [*map(_answer, children), *[late] * (len(jobs) - len(children))]
+        return [*map(_answer, children)]
     finally:
-        for child in children:
-            child.close()
+        for each in children:
+            if isinstance(each, _Child):
+                each.close()
+
+
+def _answer(child: _Child | str) -> Any:
+    return child if isinstance(child, str) else child.answer

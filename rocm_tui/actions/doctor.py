@@ -65,17 +65,26 @@ class DoctorCheck:
 
 def examine(layout: Layout, python: str | None, patience: float = PATIENCE) -> list[DoctorCheck]:
     """Yield all checks, those of the program first; torch has `patience` seconds to answer."""
-    return [
-        *_program(),
-        *_terminal(os.environ),
-        *_torch(layout, python, patience),
-        *gpu_checks(),
-        *_cache(layout),
-        *_pins(layout),
-        *_inotify(),
-        *_compilers(),
-        *_kernel_targets(),
-    ]
+    groups = {
+        "rocm-tui": _program(),
+        "terminal": _terminal(os.environ),
+        "torch": _torch(layout, python, patience),
+        "gpus": gpu_checks(),
+        "cache dir": _cache(layout),
+        "pins": _pins(layout),
+        "inotify": _inotify(),
+        "C++ compiler": _compilers(),
+        "targets": _kernel_targets(),
+    }
+    return [check for name, checks in groups.items() for check in _guarded(name, checks)]
+
+
+def _guarded(name: str, checks: Iterator[DoctorCheck]) -> Iterator[DoctorCheck]:
+    """Yield the checks of a group; a file that cannot be read ends this group alone."""
+    try:
+        yield from checks
+    except OSError as error:
+        yield DoctorCheck(name, "bad", "cannot be checked", brief(str(error)))
 
 
 def _program() -> Iterator[DoctorCheck]:

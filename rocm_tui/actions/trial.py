@@ -358,8 +358,8 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
     """Combine trials of the same arms, each in its own process.
 
     The verdicts and ratios come from how the processes differ. An arm that failed in one of them
-    has failed, and its outputs differ as much as in the worst of them. Raises ValueError if there
-    are no trials.
+    has failed, and its outputs differ as much as in the worst of them. A control that some of them
+    lack has no times. Raises ValueError if there are no trials.
     """
     if not trials:
         raise ValueError("no trials to combine")
@@ -375,6 +375,10 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
         [{at: number(its[arm.swaps]) for at, arm in enumerate(alive)} for its in by_process]
         for number in (_ratio, _ms, _half)
     )
+    control = control_of(last.arms[0].swaps)
+    lacking = sum(control not in its for its in every)
+    if 0 < lacking < len(every):  # without a trace of it, retuned arms would count as faster
+        failed.setdefault(control, TrialArm(control))
     arms = tuple(
         replace(
             arm,

@@ -160,6 +160,7 @@ class Verifying:
         self._keeper = kept or Workers(layout.root, most=1)
         self._ours = kept is None
         self._broken: str | None = None
+        self._died_at_start = False
         self._place = 0
         self.workers = 0
         """How many were started."""
@@ -193,6 +194,7 @@ class Verifying:
         if self._broken is not None:
             return _failed(self._broken)
         pin, before = asked.pin, self.workers
+        died_before, self._died_at_start = self._died_at_start, False
         job = asked.job(mode, gpu)
 
         def start() -> None:
@@ -214,7 +216,10 @@ class Verifying:
         except JobError as error:
             fresh = self.workers > before
             if fresh and isinstance(error, WorkerDied) and error.last is None:
-                self._broken = str(error)  # it never got as far as the pin, nor will the next
+                # It never got as far as the pin. One may have been killed for memory, two in a row
+                # mean that none will.
+                self._died_at_start = True
+                self._broken = str(error) if died_before else None
             return _failed(str(error))
 
 

@@ -18,11 +18,11 @@ import math
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -77,11 +77,15 @@ class FirstLaunch:
 
 
 class LaunchFolder:
-    """The folder that the program's hooks write to; the `with` statement removes it."""
+    """The folder that the program's hooks write to; the `with` statement removes it.
+
+    `unread` counts the files that could not be read.
+    """
 
     def __init__(self, pins: Sequence[Pin]) -> None:
         """Raises RocmTuiError if the folder cannot be made."""
         self._path: Path | None = None
+        self.unread = 0
         if any(is_kernel(pin.op) for pin in pins):
             try:
                 self._path = Path(tempfile.mkdtemp(prefix="rocm-tui-launches-"))
@@ -103,16 +107,24 @@ class LaunchFolder:
         return {**hook_env.hooked(env, ""), LAUNCH_LOG: str(self._path)}
 
     def launches(self) -> list[FirstLaunch]:
-        """Yield the first launches, each once."""
+        """Return the first launches, each once."""
+        self.unread = 0
         return list(dict.fromkeys(self._lines()))
 
     def _lines(self) -> Iterator[FirstLaunch]:
-        for path in sorted(self._path.glob("*.jsonl")) if self._path else ():
-            with suppress(CacheUnreadable):
-                for line in read_bytes(path, _MOST_LAUNCH_BYTES).splitlines():
-                    launch = _launch(line)
-                    if launch is not None:
-                        yield launch
+        try:
+            # Not `glob`, which hides that a folder cannot be listed.
+            files = sorted(self._path.iterdir()) if self._path else []
+        except OSError:
+            self.unread += 1
+            return
+        for path in files:
+            try:
+                lines = read_bytes(path, _MOST_LAUNCH_BYTES).splitlines()
+            except CacheUnreadable:
+                self.unread += 1
+                continue
+            yield from filter(None, map(_launch, lines))
 
 
 def _launch(line: bytes) -> FirstLaunch | None:
@@ -383,7 +395,8 @@ _VARIABLES = ("TORCH_DTRACE", "TORCH_TRACE")
 class TraceFolder:
     """The folder that PyTorch writes its trace to; the `with` statement removes what is ours.
 
-    `full` means that the limit was reached, so that not all was kept.
+    `full` means that the limit was reached, so that not all was kept. `unread` counts the files
+    that could not be looked at when they were last listed.
     """
 
     def __init__(self, env: Mapping[str, str], most: int = MOST_TRACE_BYTES) -> None:
@@ -401,6 +414,7 @@ class TraceFolder:
         self._most = most
         self._kept: dict[str, int] = {}
         self.full = False
+        self.unread = 0
 
     def __enter__(self) -> TraceFolder:
         return self
@@ -419,10 +433,18 @@ class TraceFolder:
         """Return the file of each process, and how many of its first bytes are complete (None:
         all)."""
         files: list[tuple[Path, int | None]] = []
-        with contextlib.suppress(OSError):
-            for path in sorted(self.path.iterdir()):
-                if path.is_file() and not path.is_symlink():
+        self.unread = 0
+        try:
+            paths = sorted(self.path.iterdir())
+        except OSError:
+            self.unread = 1
+            return files
+        for path in paths:
+            try:
+                if stat.S_ISREG(path.lstat().st_mode):
                     files.append((path, self._kept.get(path.name, 0) if self.full else None))
+            except OSError:  # the other files are evidence, too
+                self.unread += 1
         return files
 
     def look(self) -> None:
@@ -454,7 +476,8 @@ class ProgramProof:
     `status` is the program's exit code, or minus the signal that ended it. Of `graphs` compiled
     graphs `unread` have an unknown form; `damaged` more were cut off. `full` means that the trace
     reached its limit, so that not all was kept. `own` are the kernels of ours that graphs call,
-    and `options` the confirmed options of Inductor.
+    and `options` the confirmed options of Inductor. `lost` counts the files of evidence that could
+    not be read.
     """
 
     argv: Sequence[str]
@@ -467,11 +490,12 @@ class ProgramProof:
     findings: Sequence[PinEvidence]
     own: Sequence[OwnEvidence]
     options: Sequence[OptionEvidence]
+    lost: int = 0
 
     @property
     def complete(self) -> bool:
         """Whether all code was heard of."""
-        return not (self.full or self.damaged)
+        return not (self.full or self.damaged or self.lost)
 
     @property
     def proved(self) -> bool:
@@ -501,18 +525,23 @@ def prove_by_program(
         choices, sources = _known_choices(layout), ChoiceSources(layout.root)
         witness = EvidenceCollector(pins, choices, sources, confirmed_options(layout))
         witness.hear_launches(launched.launches())
-        return _read_trace(folder, argv, status, witness)
+        proof = _read_trace(folder, argv, status, witness)
+        return replace(proof, lost=proof.lost + launched.unread)
 
 
 def _read_trace(
     folder: TraceFolder, argv: Sequence[str], status: int, witness: EvidenceCollector
 ) -> ProgramProof:
     files, damaged = folder.files(), 0
+    lost = folder.unread
     for path, most in files:
         reader = TraceCode()
-        with path.open("rb") as stream:
-            for data in reader.read(stream, most):
-                witness.hear(data)
+        try:
+            with path.open("rb") as stream:
+                for data in reader.read(stream, most):
+                    witness.hear(data)
+        except OSError:  # the program may have run for hours: judge by the other files
+            lost += 1
         damaged += reader.damaged
     return ProgramProof(
         argv=argv,
@@ -525,6 +554,7 @@ def _read_trace(
         findings=witness.findings,
         own=witness.own_evidence(),
         options=witness.options,
+        lost=lost,
     )
 
 

@@ -298,7 +298,7 @@ def trial_command(**given: Any) -> int:
     result = _combined(trials)
     if not args.json:
         _print_trial(row, result)
-    clear = (arm.verdict != "unclear" and not arm.failed for arm in result.rivals)
+    clear = (result.verdict(arm) != "unclear" and not arm.failed for arm in result.rivals)
     return ExitCode.of(all(clear))
 
 

@@ -193,6 +193,11 @@ def _proof_lines(proof: ProgramProof) -> Iterator[str]:
             f"{counted(proof.damaged, 'graph')} could not be read: the trace was cut off, or two "
             "processes wrote to one file"
         )
+    if proof.lost:
+        yield (
+            f"{counted(proof.lost, 'file')} of what its processes compiled or launched could not "
+            "be read, so nothing is proved; run it again"
+        )
     for finding in proof.findings:
         yield f"{finding.pin.id}: {_finding_text(finding, proof)}"
     for own in proof.own:

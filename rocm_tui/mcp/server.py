@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -305,9 +304,12 @@ async def lines_of(stream: BinaryIO) -> AsyncIterator[str]:
     queue: asyncio.Queue[bytes] = asyncio.Queue()
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            for line in itertools.chain(stream, [b""]):
+        # The loop has ended, or stdin was a terminal that is gone, which ends the input, too.
+        with contextlib.suppress(RuntimeError, OSError):
+            for line in stream:
                 loop.call_soon_threadsafe(queue.put_nowait, line)
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(queue.put_nowait, b"")
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
     while line := await queue.get():

@@ -376,14 +376,20 @@ def verdict_sentence(trial: Trial, arm: TrialArm) -> str:
         return f"the graph was not timed {name}"
     if arm.verdict in ("faster", "slower"):
         by = f"{fmt.change(arm.ratio, arm.verdict)} ({fmt.between(arm.ratio_low, arm.ratio_high)})"
-        as_retuned = trial.verdict(arm) == "as retuned"
-        but = ", but not clearly more than when it is only tuned again" if as_retuned else ""
-        return f"the graph is {by} {name}{but}"
+        return f"the graph is {by} {name}{_BUT.get(trial.verdict(arm), '')}"
     if arm.verdict == "tied":
         return f"the graph is as fast {name}, within {MARGIN * 100:g} %"
     if not isfinite(arm.ratio_high):
         return f"it is unclear whether the graph is faster {name}"
     return f"it is unclear whether the graph is faster {name} ({interval(arm)})"
+
+
+_BUT = {
+    "as retuned": ", but not clearly more than when it is only tuned again",
+    "unclear": ", but it is unclear whether tuning it again would do the same: that could not be "
+    "compared",
+}
+"""Why an arm that is faster is no gain, by the trial's verdict."""
 
 
 def changes(arm: TrialArm, baseline: TrialArm) -> str:

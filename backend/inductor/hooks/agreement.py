@@ -251,16 +251,17 @@ class RankCoordinator:
 
     def _joined(self, layout: Any) -> RankAgreement | None:
         if self._pid != os.getpid():  # a fork shares nothing with its parent
-            self._pid, self._turns, self.trouble = os.getpid(), None, ""
+            self._turns, self.trouble = None, ""
             self._questions = set()
-            self._join(layout)
+            if self._join(layout):  # an error is one of this tuning, and the next one tries again
+                self._pid = os.getpid()
         return self._turns
 
-    def _join(self, layout: Any) -> None:
+    def _join(self, layout: Any) -> bool:
+        """Join the ranks of the job. Return False if that may be possible later."""
         here = place()
         if here is None:
-            self._pid = 0  # its process group may be created later
-            return
+            return False  # its process group may be created later
         try:
             board = board_of(here.size, Layout(home.current()))
             process = identity(os.getpid()) or f"{os.getpid()}-{secrets.token_hex(8)}"
@@ -268,13 +269,14 @@ class RankCoordinator:
             self._turns = turns = RankAgreement(board, me, job.limit(), size=here.size)
             turns.register()
         except BoardNotReady as error:
-            self._pid = 0
             self.end(error)
+            return False
         except BoardUnavailable as error:
             self.end(error)
         else:
             self._size = here.size
             self._recorder.before_end(self._say_if_nobody_was_met)
+        return True
 
     def _say_if_nobody_was_met(self) -> None:
         turns = self._turns

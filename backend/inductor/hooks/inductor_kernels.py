@@ -407,9 +407,9 @@ def install_launch_log(folder: Path) -> None:
     def run(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
         result = stock_run(self, *args, **kwargs)
         if self not in logged:
-            logged.add(self)
             with quietly(LAUNCHES_LOST):
                 _log_launch(folder, self, self not in timed)
+                logged.add(self)  # a launch that could not be written is written the next time
         return result
 
     setattr(owner, torch_api.BENCH, bench)

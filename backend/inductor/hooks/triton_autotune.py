@@ -151,8 +151,11 @@ def key_of(kernel: Any) -> list[object]:
     return [part if isinstance(part, plain) else str(part) for part in key]
 
 
-def _log_launch(folder: Path, kernel: Any, digest: str | None, timed: bool) -> None:
-    """Write one line for the latest launch; each process writes to its own file."""
+def _log_launch(
+    folder: Path, unwritten: dict[str, None], kernel: Any, digest: str | None, timed: bool
+) -> None:
+    """Write one line for the latest launch, and the lines that could not be written before; each
+    process writes to its own file."""
     members = dict(vars(kernel.best_config), pre_hook=None)
     line = {
         "kernel": kernel.base_fn.__name__,
@@ -161,8 +164,12 @@ def _log_launch(folder: Path, kernel: Any, digest: str | None, timed: bool) -> N
         "read": digest is not None and not timed,
         "config": hash_of(members),
     }
+    unwritten[json.dumps(line) + "\n"] = None
+    lines = list(unwritten)
     with (folder / f"{os.getpid()}.jsonl").open("a") as stream:
-        stream.write(json.dumps(line) + "\n")
+        stream.writelines(lines)
+    for text in lines:
+        unwritten.pop(text, None)  # another thread may have written it, too
 
 
 UNRECORDED = "a tuning of @triton.autotune is not recorded"
@@ -171,7 +178,9 @@ FAILED = "it cannot be compiled, or needs more than the device has"
 
 def install_launch_log(autotuner: Any, folder: Path) -> None:
     """Write each first launch to the folder. Raises AttributeError on an older Triton."""
-    wrap_autotuner(autotuner, functools.partial(_log_launch, folder), LAUNCHES_LOST)
+    # No kernel is heard of twice, so a line that cannot be written is kept for the next launch.
+    log = functools.partial(_log_launch, folder, dict[str, None]())
+    wrap_autotuner(autotuner, log, LAUNCHES_LOST)
 
 
 def install(autotuner: Any, recorder: Recorder) -> None:

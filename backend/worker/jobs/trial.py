@@ -29,7 +29,7 @@ from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.trusted import opened_file
-from backend.errors import CacheUnreadable, UnsafePath
+from backend.errors import CacheUnreadable, StoreError, UnsafePath
 from backend.inductor.benchmark.request import BenchmarkDevice
 from backend.inductor.hooks import recording
 from backend.inductor.hooks.environment import home, kernels_version
@@ -85,12 +85,15 @@ class ArmCache:
     `state` is a digest of the graph, the system and the times that all arms find. For an arm of
     that state, one file has the times that only its options needed, another the name of the graph
     that Inductor has in its cache. `device` names the device on which one process at a time may
-    time.
+    time. `ours` has the times that this process kept, by file, in case they cannot be written.
     """
 
     layout: Layout
     state: str
     device: str
+    ours: dict[Path, dict[str, Mapping[str, float]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def file(self, arm: Arm, kind: str) -> Path:
         words = sorted(change.identity for change in arm)
@@ -107,20 +110,24 @@ class ArmCache:
             return {}
 
     def times(self, arm: Arm) -> dict[str, dict[str, float]]:
-        return {
-            key: {hash: ms for hash, ms in times.items() if isinstance(ms, float)}
-            for key, times in self.load(arm, "times").items()
-            if isinstance(times, dict)
-        }
+        times = {key: dict(own) for key, own in self.ours.get(self.file(arm, "times"), {}).items()}
+        for key, kept in _times_in(self.load(arm, "times")).items():
+            times[key] = {**times.get(key, {}), **kept}
+        return times
 
     def keep_times(self, arm: Arm, key: str, times: Mapping[str, float]) -> None:
-        """Keep times of one tuning; times that another process has kept stay."""
+        """Keep times of one tuning; times that another process has kept stay. Raises StoreErrors
+        if other processes do not find them, also rather than overwrite times that cannot be
+        read."""
+        self.ours.setdefault(self.file(arm, "times"), {})[key] = times
         with self._locked(arm, "times") as path:
-            known = self.times(arm)
+            there = safe.load_json(path, safe.read_bytes(path)) if safe.exists(path) else {}
+            known = _times_in(there)
             known[key] = {**times, **known.get(key, {})}
             safe.write_atomic(path, json.dumps(known).encode())
 
     def keep_graph(self, arm: Arm, document: Mapping[str, Any]) -> None:
+        """Keep the name of a compiled graph. Raises StoreErrors."""
         with self._locked(arm, "graph") as path:
             safe.write_atomic(path, json.dumps(document).encode())
 
@@ -145,8 +152,17 @@ class ArmCache:
             os.close(descriptor)
 
 
+def _times_in(document: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    return {
+        key: {hash: ms for hash, ms in times.items() if isinstance(ms, float)}
+        for key, times in document.items()
+        if isinstance(times, dict)
+    }
+
+
 class ArmSelector(torch_api.LazySelector):
-    """The selector of an arm; `offered` receives all choices.
+    """The selector of an arm; `offered` receives all choices. `shared` is whether other processes
+    find the times that it needed.
 
     If an option offers one more choice, Inductor benchmarks all choices of that tuning again and
     writes the times to its cache. The next arms would be faster or slower by that, not by what they
@@ -167,6 +183,7 @@ class ArmSelector(torch_api.LazySelector):
             self._own = self._cache.times(arm)
         self.offered: dict[TuningKey, dict[str, str]] = {}
         self.unbenchmarked: set[TuningKey] = set()
+        self.shared = True
 
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
@@ -225,7 +242,10 @@ class ArmSelector(torch_api.LazySelector):
         if benchmark and any(choice.hash_key() not in known for choice in choices):
             fresh = {choice.hash_key(): ms for choice, ms in benchmark(choices).items()}
             known = {**known, **_on_scale(fresh, known)}
-            self._cache.keep_times(self._arm, str(key), known)
+            try:
+                self._cache.keep_times(self._arm, str(key), known)
+            except StoreError:  # Inductor would take it for an error of the arm
+                self.shared = False
             self._own = self._cache.times(self._arm)
             known |= self._own[str(key)]
         hashes = ((choice, choice.hash_key()) for choice in choices)
@@ -299,8 +319,10 @@ def compile_arm(
             raise ArmNotCompiled(f"{line}; {why}" if why else line)
         if swap.key in selector.unbenchmarked:
             raise ArmNotCompiled(f"Inductor could not benchmark {offered[swap.hash]}")
-    if cache is not None and identity != known:
-        cache.keep_graph(arm, {"identity": identity})
+    # Without its times, a process that loads the graph would not notice that it was tuned again.
+    if cache is not None and identity != known and selector.shared:
+        with contextlib.suppress(StoreError):  # other processes compile it again
+            cache.keep_graph(arm, {"identity": identity})
     return compiled
 
 
@@ -468,7 +490,8 @@ def _with_new_times(kept: _Kept, arm: Arm) -> _Kept:
     if kept.cache is None or (state := _state(kept.key[0])) == kept.cache.state:
         return kept
     cache = replace(kept.cache, state=state)
-    cache.keep_graph(arm, kept.cache.load(arm, "graph"))
+    with contextlib.suppress(StoreError):  # it is compiled again
+        cache.keep_graph(arm, kept.cache.load(arm, "graph"))
     _last = replace(kept, key=(*kept.key[:2], cache), cache=cache, arms={arm: kept.arms[arm]})
     return _last
 
@@ -617,8 +640,19 @@ def _tried(
     if elsewhere and not left:
         return TrialResult(True, trial=merged(elsewhere, as_asked(tuple(arms))))
     part = replace(job, error=job.error * len(left) / max(1, len(arms) - 1))
-    trial = as_asked(_tried_here(part, [arms[0], *left], layout, kept, inputs, progress, mark))
-    return TrialResult(True, trial=merged([trial, *elsewhere], as_asked(tuple(arms))))
+    here: list[Trial] = []
+    trouble = ""
+    try:
+        tried_here = _tried_here(part, [arms[0], *left], layout, kept, inputs, progress, mark)
+        here.append(as_asked(tried_here))
+    except NothingTried as error:
+        if not elsewhere:
+            raise
+        trouble = f"{counted(len(left), 'arm')} could not be tried: {error}"
+    trial = merged([*here, *elsewhere], as_asked(tuple(arms)))
+    if trouble:
+        trial = replace(trial, trouble=(*trial.trouble, trouble))
+    return TrialResult(True, trial=trial)
 
 
 def _tried_on_gpus(
@@ -758,7 +792,7 @@ def _retuned(cache: ArmCache | None, arms: Sequence[Arm]) -> list[Arm]:
     if cache is None:
         return []
     set_more = (arm for arm in arms if _may_retune(arm, arms[0]))
-    return [arm for arm in set_more if cache.load(arm, "times")]
+    return [arm for arm in set_more if cache.times(arm)]
 
 
 def _benchmarked_again(arms: Sequence[Arm], job: TrialJob) -> list[str]:

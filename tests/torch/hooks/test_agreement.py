@@ -5,6 +5,7 @@ The other rank is played here: its notes are those that its own process would wr
 
 from __future__ import annotations
 
+import errno
 import math
 import threading
 import time
@@ -17,6 +18,7 @@ import pytest
 import torch
 from torch._inductor.ir import ChoiceCaller
 
+from backend.inductor.hooks import agreement
 from backend.inductor.hooks.agreement import (
     BEATING,
     RankCoordinator,
@@ -106,6 +108,22 @@ def turn(kernels: list[Kernel], tuning: TuningWatch) -> Turns:
 
 def decided(by: RankAgreement, question: str, name: str, **timings: float) -> None:
     by.decide(question, Decision(by.me, "mm", f"{name}-c1", name, 1.0, timings))
+
+
+def test_an_error_while_joining_is_one_of_that_tuning(
+    in_a_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, stock = RankCoordinator(Recorder()), agreement._device
+
+    def failing(layout: Any) -> str:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(agreement, "_device", failing)
+    with pytest.raises(OSError, match="too many open files"):
+        coordinator._joined(PLACE)
+    monkeypatch.setattr(agreement, "_device", stock)
+    turns = coordinator._joined(PLACE)
+    assert turns is not None and coordinator._joined(PLACE) is turns
 
 
 def test_the_first_to_choose_posts_its_fastest_for_the_others(

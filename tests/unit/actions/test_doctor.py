@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,26 @@ GPU = Environment(
     torch="2.13.0", hip="7.1", triton="3.6.0", triton_target="hip:gfx942", gpu=True,
     device="AMD Instinct MI300X", arch="gfx942", compute_units=304,
 )  # fmt: skip
+
+
+def test_a_file_that_cannot_be_looked_at_ends_one_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path)
+    (layout.fxgraph / "a").mkdir(parents=True)
+    (layout.fxgraph / "a" / "graph").write_bytes(b"")
+    stock = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if path.name == "graph":
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return stock(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    checks = doctor.examine(layout, "/no/python")
+    (bad,) = [check for check in checks if check.value == "cannot be checked"]
+    assert (bad.name, bad.verdict) == ("cache dir", "bad") and "Stale file handle" in bad.advice
+    assert {"torch", "tunings", "pins", "inotify"} <= {check.name for check in checks}
 
 
 def of(checks: list[DoctorCheck], name: str) -> DoctorCheck:

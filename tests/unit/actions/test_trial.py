@@ -507,11 +507,18 @@ def test_a_control_that_ends_its_worker_is_left_out(tmp_path: Path) -> None:
     assert [job.control for job in worker.jobs] == [True, False]
     assert [each.swaps for each in tried.arms] == [(), (COMBO,), (RETUNED,)]
     assert tried.arms[-1].failed == "the worker died of SIGSEGV" and tried.control is None
+    assert tried.verdict(tried.arms[1]) == "unclear" and best_arm(tried) is None
+    assert short(tried) == "graph unclear with combo_kernels=True"
+    (said,) = (line for line in sentences(tried) if "with combo_kernels" in line)
+    assert "unclear whether tuning it again would do the same" in said
 
 
-def test_a_control_that_a_process_lacks_is_left_out_of_several() -> None:
+def test_a_control_that_a_process_lacks_has_no_times_in_several() -> None:
     option, control = arm((COMBO,), 0.74, retuned=True), arm((RETUNED,), 0.75)
     every = combined([trial(option, control)] * 3)
     assert every.control is not None and every.verdict(every.arms[1]) == "as retuned"
     lacking = combined([trial(option, control), trial(option, control), trial(option)])
-    assert [each.swaps for each in lacking.arms] == [(), (COMBO,)]
+    assert [each.swaps for each in lacking.arms] == [(), (COMBO,), (RETUNED,)]
+    assert lacking.control is None and lacking.verdict(lacking.arms[1]) == "unclear"
+    assert lacking.arms[2].ratio is None and best_arm(lacking) is None
+    assert best_arm(combined([trial(option)] * 3)) is not None

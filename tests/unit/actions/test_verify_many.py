@@ -13,13 +13,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
+from backend.model.tuning import Pin
 from backend.pins.store import PinStore
+from backend.wire.jobs import VerifyResult
 from rocm_tui.actions.verify import PinToVerify, Verifying
+from rocm_tui.jobs.limits import WorkerDied
 from rocm_tui.jobs.warm import Workers
 from tests.support.torch_models import child_env
 from tests.support.verify_workers import verifying_python
@@ -95,12 +99,30 @@ def test_a_pin_that_kills_or_hangs_its_worker_fails_alone(lab: Lab) -> None:
     assert len(lab.lines("started")) == 4, "one more after each"
 
 
-def test_workers_that_cannot_start_are_not_tried_again(lab: Lab) -> None:
+def test_workers_that_cannot_start_are_tried_twice(lab: Lab) -> None:
     lab.pin(["mm-1", "mm-2", "mm-3"])
     (lab.folder / "broken").touch()
     said = lab.verify(code=1)
     assert len(said) == 3 and all("no torch here" in line for line in said)
-    assert len(lab.lines("started")) == 1
+    assert len(lab.lines("started")) == 2
+
+
+def test_a_worker_that_is_killed_at_its_start_costs_one_pin(tmp_path: Path) -> None:
+    class Keeper(Workers):
+        def run(self, job: Any, hear: Any, *, on_start: Any, **_: Any) -> Any:
+            on_start()
+            if outcomes.pop(0):
+                raise WorkerDied("killed by SIGKILL")
+            return VerifyResult(ok=True, hash=job.hash)
+
+    layout = Layout(tmp_path)
+    asked = [PinToVerify(Pin("mm", f"[{at}]", "", "h", "l", "s", {})) for at in range(5)]
+    for deaths in ([1, 0, 0, 1, 0], [1, 0, 1, 1]):
+        outcomes = deaths.copy()
+        with Verifying("python", layout, kept=Keeper(layout.root)) as verifying:
+            results = [result.ok for _, result in verifying.results(asked)]
+        assert results == [not died for died in deaths] + [False] * (5 - len(deaths))
+        assert not outcomes
 
 
 def test_modes_are_tried_in_turn_and_the_last_that_fitted_first(lab: Lab) -> None:

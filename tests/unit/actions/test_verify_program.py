@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -287,6 +289,7 @@ UNSET = OptionEvidence(CompileOption("freezing", "True"), [], default=1)
         ({"own": [OWN], "full": True}, False),
         ({"own": [OWN], "damaged": 1}, False),
         ({"own": [OWN], "unread": 1}, True),
+        ({"findings": [finding(called=1)], "lost": 1}, False),
     ],
 )
 def test_what_proves_that_a_program_calls_what_it_should(
@@ -357,6 +360,36 @@ def test_what_is_no_launch_is_left_out(line: bytes) -> None:
             (path / name).write_bytes(line + b"\n" + json.dumps(good).encode() + b"\n")
         assert folder.launches() == [FirstLaunch("pointwise", "gelu[1]", "c", True)]
     assert not path.exists()
+
+
+def test_launches_that_cannot_be_read_are_counted() -> None:
+    pin = Pin(TRITON, "add[1]:AAAAAAAA", "", "c-1", "it", "", {})
+    good = {"op": "pointwise", "inputs": "gelu[1]", "config": "c", "read": True}
+    with LaunchFolder([pin]) as folder:
+        path = Path(folder.env({})[LAUNCH_LOG])
+        (path / "1.jsonl").mkdir()  # also root cannot read it
+        (path / "2.jsonl").write_text(json.dumps(good))
+        assert len(folder.launches()) == 1 and folder.unread == 1
+        shutil.rmtree(path)
+        assert folder.launches() == [] and folder.unread == 1
+
+
+def test_a_trace_that_cannot_be_opened_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TraceFolder({"TORCH_TRACE": str(tmp_path)}) as folder:
+        for name in ("a.log", "b.log"):
+            (folder.path / name).write_bytes(b"")
+        stock = Path.open
+
+        def failing(path: Path, *args: Any) -> Any:
+            if path.name == "a.log":
+                raise OSError(errno.EMFILE, "too many open files")
+            return stock(path, *args)
+
+        monkeypatch.setattr(Path, "open", failing)
+        proof = verify_program._read_trace(folder, ["x"], 0, EvidenceCollector([], {}))
+    assert (proof.processes, proof.lost, proof.complete) == (2, 1, False)
 
 
 def test_a_program_without_such_pins_runs_as_it_is() -> None:

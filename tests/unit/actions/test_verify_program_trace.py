@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -66,6 +71,27 @@ def test_the_folder_of_a_person_gets_its_files(tmp_path: Path) -> None:
             assert not folder.full, "theirs has no limit"
         assert [path.name for path in Path(env[name]).iterdir()] == ["one.log"]
         assert (Path(env[name]) / "one.log").stat().st_size == 9000
+
+
+def test_a_trace_that_cannot_be_looked_at_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TraceFolder({"TMPDIR": str(tmp_path)}) as folder:
+        for name in ("a.log", "b.log", "c.log"):
+            (folder.path / name).write_bytes(b"x")
+        stock = os.stat
+
+        def failing(path: Any, **how: Any) -> os.stat_result:
+            if str(path).endswith("b.log"):
+                raise OSError(errno.ESTALE, "stale file handle")
+            return stock(path, **how)
+
+        monkeypatch.setattr(os, "stat", failing)
+        monkeypatch.setattr(os, "lstat", functools.partial(failing, follow_symlinks=False))
+        assert [path.name for path, _ in folder.files()] == ["a.log", "c.log"]
+        assert folder.unread == 1
+        monkeypatch.undo()
+        assert len(folder.files()) == 3 and folder.unread == 0
 
 
 def record(name: str, payload: bytes, frame: int = 0, kind: str = "") -> bytes:

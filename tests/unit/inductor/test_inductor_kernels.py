@@ -5,9 +5,11 @@ Inductor's tuner runs in `tests/torch/triton`; here its kernel and configs are g
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,6 +69,34 @@ def test_two_threads_may_descend_in_one_kernel_at_once() -> None:
         kernel.coordesc_tuner.compare_config(float, 1, 2)
         context.__exit__(None, None, None)
     assert (1, 1.0) in taken and vars(kernel.coordesc_tuner) == {}
+
+
+def test_a_launch_that_cannot_be_written_is_written_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Launcher:
+        def run(self) -> str:
+            return "launched"
+
+        bench = run
+
+    config = SimpleNamespace(kwargs={"XBLOCK": 8}, num_warps=4, num_stages=1)
+    for name, value in (
+        ("tuner", lambda: Launcher),
+        ("RUN", "run"),
+        ("BENCH", "bench"),
+        ("kernel_of_tuner", lambda _: SimpleNamespace(op="pointwise", inputs="gelu[1]")),
+        ("launched", lambda _: config),
+    ):
+        monkeypatch.setattr(torch_api, name, value)
+    folder = tmp_path / "later"
+    inductor_kernels.install_launch_log(folder)
+    kernel = Launcher()
+    assert kernel.run() == "launched"
+    folder.mkdir()
+    for _ in range(3):
+        kernel.run()
+    assert len((folder / f"{os.getpid()}.jsonl").read_text().splitlines()) == 1
 
 
 def test_a_kernel_with_a_pin_is_freed_with_its_graph() -> None:

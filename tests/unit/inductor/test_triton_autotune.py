@@ -207,6 +207,20 @@ def test_a_launch_is_one_line_of_the_process(autotuner: Any, tmp_path: Path, dis
     ]
 
 
+def test_a_launch_that_cannot_be_written_is_written_with_the_next(
+    autotuner: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "later"
+    install_launch_log(autotuner, folder)
+    kernel = autotuner.Autotuner({SMALL: [1.0], LARGE: [0.5]})
+    kernel.run(64)
+    folder.mkdir()
+    for n in (64, 128, 256):
+        kernel.run(n)
+    lines = (folder / f"{os.getpid()}.jsonl").read_text().splitlines()
+    assert [json.loads(line)["key"][0] for line in lines] == [64, 128, 256]
+
+
 @pytest.fixture
 def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

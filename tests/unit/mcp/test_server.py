@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +20,7 @@ from tests.support.screen_lab import inputs, write_cache
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 from rocm_tui.cli.mcp import TOOLS
+from rocm_tui.mcp.server import lines_of
 from rocm_tui.mcp.tools import SHOWN
 from tests.support.mcp_lab import RawServer, connected
 
@@ -257,6 +260,17 @@ async def test_nothing_to_do_is_no_question(cache: Path) -> None:
 
 def test_one_interrupt_ends_the_server(cache: Path) -> None:
     assert RawServer(cache).end(signal.SIGINT) == (130, "")
+
+
+async def test_a_terminal_that_is_gone_ends_the_input() -> None:
+    ours, theirs = os.openpty()
+    with open(theirs, "rb") as stream:  # noqa: PTH123 - a terminal
+        lines = lines_of(stream)
+        os.write(ours, b"hi\n")
+        async with asyncio.timeout(20):
+            assert await anext(lines) == "hi\n"
+            os.close(ours)  # reading fails with EIO from now on
+            assert [line async for line in lines] == []
 
 
 @pytest.mark.parametrize("half", ["\ud800", "\udc00 \ud83d", "\\ud800"])

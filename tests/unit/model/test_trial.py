@@ -31,11 +31,16 @@ def control(low: float, high: float) -> TrialArm:
     [
         (arm(0.70, 0.72), control(0.73, 0.75), True),
         (arm(0.70, 0.727), control(0.73, 0.75), False),  # equal programs differ by as much
-        (arm(0.70, 0.74), replace(control(0.6, 0.61), error=1.0), True),  # it is wrong
+        (arm(0.70, 0.74), replace(control(0.6, 0.61), error=1.0), False),  # it is wrong
         (arm(0.70, 0.74), control(0.73, 0.75), False),  # by a new tuning as well
         (arm(0.70, 0.74, retuned=False), control(0.60, 0.65), True),  # it had none
         (arm(0.70, 0.74), control(1.10, 1.20), True),
-        (arm(0.70, 0.74), replace(control(0.6, 0.6), ratio=None, failed="no"), True),
+        (arm(0.70, 0.74), replace(control(0.6, 0.6), ratio=None, failed="no"), False),
+        (
+            arm(0.70, 0.74, retuned=False),
+            replace(control(0.6, 0.6), ratio=None, failed="no"),
+            True,
+        ),
         (arm(0.70, 0.74, failed="it died"), control(0.9, 0.95), False),
         (arm(0.90, 1.02, verdict="unclear"), control(1.1, 1.2), False),
     ],
@@ -44,6 +49,13 @@ def test_an_arm_is_faster_by_what_it_changes(
     tried: TrialArm, beside: TrialArm, faster: bool
 ) -> None:
     assert trial(tried, beside).is_faster(tried) is faster
+
+
+def test_beside_a_control_that_failed_a_gain_is_unclear() -> None:
+    option, failed = arm(0.70, 0.74), TrialArm((RETUNED,), failed="no")
+    assert trial(option, failed).verdict(option) == "unclear"
+    assert trial(option, control(0.73, 0.75)).verdict(option) == "as retuned"
+    assert trial(option).verdict(option) == "faster"
 
 
 def test_without_a_control_the_verdict_counts() -> None:
