@@ -260,6 +260,8 @@ class Panes(Vertical):
         yield self.offers
 
     def on_mount(self) -> None:
+        if not self.is_attached:  # the program ends just now
+            return
         self.screen.set_focus(self.table)
         last = self.workspace
         sort = BY_NAME.get(last.recall("sort", "age"))
@@ -276,8 +278,9 @@ class Panes(Vertical):
         self.show(self._rows)
 
     def on_resize(self) -> None:
-        self._wanted = 0
-        self._place_border()
+        if self.is_attached:
+            self._wanted = 0
+            self._place_border()
 
     # The border between the table and the choices.
 
