@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from backend.counted import counted, device_ranges
 from backend.errors import StoreError
-from backend.model.choice import Choice
+from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.inductor_kernel import is_kernel
 from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
@@ -463,7 +463,8 @@ def pin_effect(row: Row, choice: Choice) -> list[str]:
         return [plain(f"{instead}.")]
     if ours is not None and theirs is not None and tuning.measured is not None:
         times = f"{fmt.duration(ours.ms)} instead of {fmt.duration(theirs.ms)} with {now.label}"
-        return [plain(f"{instead}: {times}, measured, {tuning.measured.caches}.")]
+        doubt = _doubt(tuning.measured, ours, theirs)
+        return [plain(f"{instead}: {times}, measured, {tuning.measured.caches}{doubt}.")]
     after, before = stats.single_ms(tuning, choice), stats.single_ms(tuning, now)
     if after is None or before is None:
         return [plain(f"{instead} instead of {now.label}; its time is not known.")]
@@ -471,6 +472,15 @@ def pin_effect(row: Row, choice: Choice) -> list[str]:
     which = "Nothing was" if ours is None and theirs is None else "Not both were"
     how = f"{which} measured: each time was taken once."
     return [plain(f"{instead}: {times} with {now.label}. {how}")]
+
+
+def _doubt(measurement: Measurement, *pair: MeasuredChoice) -> str:
+    """What a measurement leaves open about two of its choices, behind their times. Each verdict is
+    that of a choice against the fastest."""
+    verdicts = {choice.verdict for choice in pair if choice != measurement.choices[0]}
+    if "unclear" in verdicts:
+        return "; it is unclear which is faster"
+    return "; they are tied" if verdicts == {"tied"} else ""
 
 
 def _effect_on(device: Row, choice: Choice) -> str:

@@ -156,6 +156,9 @@ def test_a_pin_says_first_what_it_does_and_how_well_that_is_known() -> None:
         "Later compiles use triton_mm-aa: ~2.050 ms instead of ~2.000 ms with mm-aten. "
         "Not both were measured: each time was taken once."
     ]
+    for shown, doubt in ((TIED, "they are tied"), (UNCLEAR, "it is unclear which is faster")):
+        (effect,) = pin_effect(shown, shown.tuning.choices[1])
+        assert effect.endswith(f"instead of 2.000 ms with mm-aten, measured, hot; {doubt}.")
     single = replace(BEATEN, tuning=replace(BEATEN.tuning, measured=None))
     assert stats.fastest(single.tuning) == aten
     unknown = Choice(hash="mm-x")
