@@ -11,6 +11,11 @@ from pathlib import Path
 class StoreError(Exception):
     """The root of file errors."""
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether the cause is that the file is not there."""
+        return isinstance(self.__cause__, (FileNotFoundError, NotADirectoryError))
+
 
 class CacheUnreadable(StoreError):
     """A file cannot be parsed or read. It is kept as it is, never overwritten."""

@@ -173,7 +173,7 @@ def recorded_pins(cache_path: Path) -> frozenset[tuple[str, str]]:
     try:
         document = load_json(path, read_bytes(path))
     except CacheUnreadable as error:
-        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+        if error.is_absent:
             return frozenset()
         raise
     parts = [document.get(name) for name in ("pins", "released", "history")]

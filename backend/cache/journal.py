@@ -57,6 +57,10 @@ class Tuned:
     timings: Mapping[str, CacheTime]
     when: float
 
+    @property
+    def key(self) -> TuningKey:
+        return TuningKey(self.op, self.inputs, self.precision)
+
 
 def line_of(tuned: Tuned) -> bytes:
     """Return the line, with its newline."""
@@ -255,12 +259,7 @@ class Journal:
     def choices(self, key: TuningKey) -> set[str]:
         """Return the hashes of the choices that have a time of `key` here, not folded yet."""
         lines = tuned_in(self.read().lines)
-        return {
-            name
-            for tuned in lines
-            if TuningKey(tuned.op, tuned.inputs, tuned.precision) == key
-            for name in tuned.timings
-        }
+        return {name for tuned in lines if tuned.key == key for name in tuned.timings}
 
     def rest(self, previous: JournalRead, fold: JournalFold) -> bytes | None:
         """Return the folded lines behind `previous`; None if they are no longer kept."""

@@ -268,7 +268,7 @@ class PinStore:
         if not self.layout.pins.exists():
             return
         with self._transaction() as file:
-            record = find_record(file.pins, system_hash, _key_of(tuned))
+            record = find_record(file.pins, system_hash, tuned.key)
             if record is None:
                 return
             texts = {name: json.dumps(ms) for name, ms in tuned.timings.items()}
@@ -284,7 +284,7 @@ class PinStore:
         pin; None if it is not pinned."""
         if not self.layout.pins.exists():
             return None
-        key = _key_of(tuned)
+        key = tuned.key
         with self._transaction() as file:
             if find_record(file.pins, system_hash, key) is None:
                 return None
@@ -439,7 +439,3 @@ def _pinned(
     for other in (r.pin for r in chosen if held and not same_pin(r.pin, held)):
         raise PinRefused(f"{brief(other.label, 60)} was pinned meanwhile; nothing was unpinned")
     return chosen
-
-
-def _key_of(tuned: Tuned) -> TuningKey:
-    return TuningKey(tuned.op, tuned.inputs, tuned.precision)

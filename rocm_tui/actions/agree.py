@@ -393,9 +393,9 @@ def _preferred(sources: Iterable[str]) -> dict[tuple[str, TuningKey], list[str]]
 
 def _is_read_error(error: CacheUnreadable) -> bool:
     """Return whether a regular file that is there could not be read."""
-    absent = (FileNotFoundError, NotADirectoryError, safe.NotRegular)
     cause = error.__cause__
-    return isinstance(cause, OSError) and not isinstance(cause, absent)
+    read = isinstance(cause, OSError) and not isinstance(cause, safe.NotRegular)
+    return read and not error.is_absent
 
 
 def _from_cache(

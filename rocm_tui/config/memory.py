@@ -212,8 +212,7 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
     try:
         return safe.load_json(path, safe.read_bytes(path, _MOST)), ""
     except StoreError as error:
-        absent = isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError))
-        return {}, "" if absent else f"nothing is remembered: {error}"
+        return {}, "" if error.is_absent else f"nothing is remembered: {error}"
 
 
 def _fits(value: object, default: object) -> bool:

@@ -229,7 +229,7 @@ def read_settings(path: Path, named: bool = False) -> Settings:
     try:
         data = safe.read_bytes(path, _MOST)
     except CacheUnreadable as error:
-        none = isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError))
+        none = error.is_absent
         if none and not named:
             return Settings(path, Config())
         why = "there is no such file" if none else str(error)
