@@ -76,7 +76,12 @@ def after(pump: MessagePump, seconds: float, callback: Callable[[], object]) -> 
     """Call `callback` once in the message loop of an app, a screen or a widget, unless that ends
     before. Unlike a timer of Textual it is never skipped; see `BaseApp.set_timer`.
     """
-    asyncio.get_running_loop().call_later(seconds, pump.call_next, callback)
+
+    def due() -> object:
+        # A screen that ends still makes its calls once its widgets have gone.
+        return callback() if pump.is_running and pump.is_attached else None
+
+    asyncio.get_running_loop().call_later(seconds, pump.call_next, due)
 
 
 class BaseApp(KeysInOrder):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from asyncio import sleep
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 from textual import _time
-from textual.widgets import Input
+from textual.screen import Screen
+from textual.widgets import Input, Static
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, Output
@@ -18,6 +20,7 @@ from backend.pins.store import PinStore
 from rocm_tui.session.feed import Feed, FeedState
 from rocm_tui.session.grouping import is_other
 from rocm_tui.session.model import Row
+from rocm_tui.tui.base import after
 from rocm_tui.tui.screens.help import HelpScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.sources import SourcesScreen
@@ -77,6 +80,28 @@ async def test_the_app_s_own_timers_run_though_they_lost_the_core(tmp_path: Path
         for width in (100, 90):
             await pilot.resize_terminal(width, 30)
             await until(pilot, lambda: app.screen.size.width == width)  # noqa: B023
+
+
+class _Lingering(Static):
+    """Goes slowly."""
+
+    async def on_unmount(self) -> None:
+        await sleep(0.3)
+
+
+async def test_a_screen_that_has_lost_its_widgets_is_called_no_more(tmp_path: Path) -> None:
+    called: list[str] = []
+    async with running(tmp_path) as (app, pilot):
+        screen: Screen[None] = Screen()
+        await app.push_screen(screen)
+        await screen.mount(_Lingering())
+        after(screen, 0.0, lambda: called.append("before"))
+        await until(pilot, lambda: called)
+        after(screen, 0.1, lambda: called.append("after"))
+        await screen.dismiss()
+        await until(pilot, lambda: not screen.is_running and not screen.is_attached)
+        await pilot.pause(0.2)
+    assert called == ["before"]
 
 
 async def test_an_error_in_an_update_ends_the_program_with_that_error(
