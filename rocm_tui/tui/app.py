@@ -216,12 +216,12 @@ class RocmTui(BaseApp):
         begun, before = time.monotonic(), 0
         for screen in self.screen_stack:
             before = LineView.all_painted  # the screens below are not written
-            if isinstance(screen, BaseScreen) and screen.is_mounted:
+            if isinstance(screen, BaseScreen) and screen.has_widgets:
                 screen.update()
         self._pace.updated(begun, time.monotonic(), LineView.all_painted - before)
 
     def _tick(self) -> None:
-        if isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
+        if isinstance(self.screen, BaseScreen) and self.screen.has_widgets:
             self.screen.tick()
 
     def _follow_jobs(self, queue: JobQueue) -> None:

@@ -239,7 +239,7 @@ class BaseApp(KeysInOrder):
     def update_screens(self) -> None:
         """Update every screen."""
         for screen in self.screen_stack:
-            if isinstance(screen, BaseScreen) and screen.is_mounted:
+            if isinstance(screen, BaseScreen) and screen.has_widgets:
                 screen.update()
 
     def open_screen(self, name: str, *args: object) -> None:
@@ -341,6 +341,11 @@ class BaseScreen(_MountedScreen[None]):
     @property
     def program(self) -> BaseApp:
         return cast(BaseApp, self.app)
+
+    @property
+    def has_widgets(self) -> bool:
+        """Whether it is mounted and does not close."""
+        return self.is_mounted and self.is_running
 
     def compose(self) -> ComposeResult:
         yield TitleBar(id="title")

@@ -81,6 +81,7 @@ class ConfirmScreen(Dialog[str]):
             yield from self.compose_answers(self._verb)
 
     def on_mount(self) -> None:
+        self.show_lines(self._lines)  # they may have come since `compose`
         self.query_one("#yes").focus()
 
     @property

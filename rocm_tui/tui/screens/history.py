@@ -72,8 +72,7 @@ class HistoryScreen(BaseScreen):
     async def _look_beside(self) -> None:
         files = cache_files(self.program.feed.model, self._row)
         self._beside = await self.in_thread(read_history_files, self.program.layout, files)
-        if self.is_mounted:
-            self.update()
+        self.update()
 
     @property
     def current(self) -> HistoryLine | None:

@@ -128,7 +128,7 @@ class Devices:
 
     def _show(self, shown: Sequence[MachineDevice]) -> None:
         self._looking = False
-        if shown and self._screen.is_mounted and not self._screen.query("#devices"):
+        if shown and self._screen.has_widgets and not self._screen.query("#devices"):
             self._screen.mount(DeviceStrip(shown, id="devices"), after="#title")
 
 

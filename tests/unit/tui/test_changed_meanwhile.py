@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from textual.app import ComposeResult
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from backend.disk.layout import Layout
 from backend.model.choice import Output
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
 from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from tests.support.screen_lab import (
     SYSTEM,
@@ -157,3 +160,20 @@ async def test_another_problem_that_was_pinned_is_no_reason(tmp_path: Path) -> N
         PinStore(Layout(tmp_path)).pin(SYSTEM, TuningKey("mm", other, "highest"), "mm-bb")
         await pilot.press("enter")
         await until(pilot, lambda: len(pinned(tmp_path)) == 2)
+
+
+async def test_what_changes_is_shown_though_it_was_found_before_the_widgets_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compose = ConfirmScreen.compose
+
+    def composed(question: ConfirmScreen) -> ComposeResult:
+        yield from compose(question)
+        question.show_lines(["It changes."])
+
+    monkeypatch.setattr(ConfirmScreen, "compose", composed)
+    async with running(tmp_path) as (app, pilot):
+        question = ConfirmScreen("Really?", "Yes")
+        await app.push_screen(question)
+        await until(pilot, lambda: question.is_mounted)
+        assert str(question.query_one("#lines", Static).render()) == "It changes."
