@@ -273,7 +273,10 @@ class RetuneSelector(Selector):
             self._keep_as_stock({tuned.op: {tuned.inputs: {tuned.precision: timings}}})
         cache.fold(LOCK_SECONDS)  # this process is killed after its job, so not at exit
         self.task.written, self.task.taken_over = timings, taken_over
-        self.task.pin = PinStore(layout).hold_again(cache.path.name, tuned)
+        try:
+            self.task.pin = PinStore(layout).hold_again(cache.path.name, tuned)
+        except StoreError as error:  # the next program that reads the pins applies it
+            say_once(f"the times are kept, and the pin was not applied again: {error}")
 
     def _cached_times(self, key: TuningKey) -> Mapping[str, Any]:
         """Return the cache's times of `key`, by choice hash."""

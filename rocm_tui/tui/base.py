@@ -322,10 +322,10 @@ _TOO_SMALL = "Terminal too small.\nMake it at least {}×{}; everything goes on."
 
 class _MountedScreen(Screen[_Answer]):
     """A screen that may be closed before it is mounted, as when the program is quit at once: then
-    it has none of the widgets that it would set up."""
+    it lacks some of the widgets that it would set up, or all."""
 
     async def on_event(self, event: events.Event) -> None:
-        if not isinstance(event, events.Mount) or self.children:
+        if not isinstance(event, events.Mount) or self.display:
             await super().on_event(event)
 
 
@@ -345,7 +345,7 @@ class BaseScreen(_MountedScreen[None]):
     @property
     def has_widgets(self) -> bool:
         """Whether it is mounted and does not close."""
-        return self.is_mounted and self.is_running
+        return self.is_mounted and self.display
 
     def compose(self) -> ComposeResult:
         yield TitleBar(id="title")

@@ -218,6 +218,25 @@ def test_times_are_kept_although_another_process_is_writing_the_file_for_seconds
     assert entry(tuned.cache)[1].items() >= times.items()  # a test before may have left ours, too
 
 
+def test_times_are_kept_although_the_pin_cannot_be_applied_again(
+    tuned: Tuned, worker: Worker
+) -> None:
+    (path,) = cache_paths(Layout(tuned.cache))
+    journal, pins = Journal(tuned.cache, path), Layout(tuned.cache).pins
+    before, good = journal.signature(), pins.read_bytes()
+    with ThreadPoolExecutor(1) as pool:
+        with safe.locked(tuned.cache, path):
+            job = pool.submit(worker.exchange, JOB, timeout=300)
+            while journal.signature() == before and not job.done():
+                time.sleep(0.05)
+            pins.write_text("{broken")  # its times are in the journal, and wait for the file
+        result = job.result()
+    pins.write_bytes(good)
+    assert result["ok"] and result["pin"] is None, result
+    key, _ = entry(tuned.cache)
+    assert journal.choices(key) >= {choice["hash"] for choice in result["choices"]}
+
+
 def test_the_command_tunes_by_id_and_prints_the_row(tuned: Tuned) -> None:
     key, before = entry(tuned.cache)
     id_ = Record(key.op, inputs_key=key.inputs, precision=key.precision).id

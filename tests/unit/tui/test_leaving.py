@@ -10,7 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.containers import Vertical
 
 from rocm_tui.jobs.queue import Order
 from rocm_tui.tui.base import BaseApp, Dialog
@@ -61,6 +63,31 @@ async def test_one_step_at_a_time_and_at_last_out(tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         await pilot.press("q")
         await until(pilot, lambda: not app.is_running)
+
+
+class _Closer(Vertical):
+    """Closes its screen before its own children are mounted."""
+
+    def compose(self) -> ComposeResult:
+        self.screen.dismiss()
+        return []
+
+
+class _ClosedHalfway(Dialog[str]):
+    def compose(self) -> ComposeResult:
+        with _Closer():
+            yield from self.compose_answers("Yes")
+
+    def on_mount(self) -> None:
+        self.query_one("#yes").focus()
+
+
+async def test_a_question_may_be_closed_while_its_widgets_are_made(tmp_path: Path) -> None:
+    async with running(tmp_path) as (app, pilot):
+        question = _ClosedHalfway()
+        await app.push_screen(question)
+        await until(pilot, lambda: question.is_mounted and not question.is_running)
+        assert isinstance(app.screen, WatchScreen)
 
 
 async def test_ctrl_c_leaves_from_anywhere(tmp_path: Path) -> None:
