@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # An environment that has torch already keeps it: `make PYTHON=... TORCH=` installs none.
 
-.PHONY: demo test test-avx2 mutants check matrix amd amd-report campaign pictures benchmarks torch-tests triton clean tools
+.PHONY: demo test test-avx2 test-delays mutants check matrix amd amd-report campaign pictures benchmarks torch-tests triton clean tools
 
 demo: $(VENV)/.installed
 	@$(BIN)/rocm-tui demo
@@ -27,6 +27,11 @@ AVX2_TESTS ?= $(addprefix tests/torch/,inductor/test_avx2_cpu.py inductor/test_r
 	jobs/test_weights.py jobs/test_ops.py pins/test_harms_nobody.py pins/test_graph_ops.py hip/test_out.py hip/test_linear.py)
 test-avx2: $(VENV)/.installed-test
 	TEST_CPU=avx2 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(AVX2_TESTS)
+
+# With delays at random, in which races show: `make test-delays DELAYED=tests/unit/tui`.
+DELAYED ?= tests/unit tests/terminal
+test-delays: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -p tests.delays -n $(WORKERS) --dist loadfile $(DELAYED)
 
 # How many of N small faults the tests notice: `make mutants N=80 SEED=7 JOBS=2`. The seed is drawn
 # and printed where none is given. Fails below 85 %.
