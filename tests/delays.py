@@ -1,10 +1,10 @@
 """A plugin that delays the process at random: `make test-delays`, or `pytest -p tests.delays`.
 
-A busy machine or a slow disk may stop a process between any two steps. Here it is
-stopped on purpose where the order of events then changes: before a widget is mounted, gets a message
-or ends, before and after the work of a thread, around locks and changes of the file system. A test
-that fails only so has found a race, of the product or its own. `DELAYS_SEED` repeats the draws, not
-the whole course of events.
+A busy machine or a slow disk may stop a process between any two steps. Here it is stopped on purpose
+where the order of events then changes: before a widget is mounted, gets a message or ends, before
+and after the work of a thread, around locks and changes of the file system. A test that fails only
+so has found a race, of the product or its own. `DELAYS_SEED` repeats the draws, not the whole
+course of events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 from textual.message_pump import MessagePump
 from textual.widget import Widget
 
-SEED = int(os.environ.get("DELAYS_SEED") or random.SystemRandom().randrange(2**32))
+SEED = int(os.environ.setdefault("DELAYS_SEED", str(random.SystemRandom().randrange(2**32))))
 _draw = random.Random(f"{SEED} {os.environ.get('PYTEST_XDIST_WORKER', '')}")
 _LOOP = (0.0, 0.002, 0.02, 0.1)
 _THREAD = (0.002, 0.02, 0.15)
@@ -76,5 +76,5 @@ def pytest_configure(config: pytest.Config) -> None:
         setattr(module, name, _delayed(getattr(module, name), 0.01, _FILE))
 
 
-def pytest_report_header() -> str:
-    return f"delays: DELAYS_SEED={SEED}"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"delays: repeat with DELAYS_SEED={SEED}")
