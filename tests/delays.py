@@ -1,10 +1,10 @@
 """A plugin that delays the process at random: `make test-delays`, or `pytest -p tests.delays`.
 
-A busy machine or a slow disk may stop a process between any two steps. Here it is stopped on purpose
-where the order of events then changes: before a widget is mounted, gets a message or ends, before
-and after the work of a thread, around locks and changes of the file system. A test that fails only
-so has found a race, of the product or its own. `DELAYS_SEED` repeats the draws, not the whole
-course of events.
+A busy machine or a slow disk may stop a process between any two steps. Here it is stopped on
+purpose where the order of events then changes: before a widget is mounted, gets a message or ends,
+before and after the work of a thread, around locks and changes of the file system. A test that
+fails only so has found a race, of the product or its own. `DELAYS_SEED` repeats the draws, not the
+whole course of events.
 """
 
 from __future__ import annotations
