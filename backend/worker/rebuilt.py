@@ -81,6 +81,9 @@ class RebuiltProgram:
 class SelectionDone(Exception):
     """Ends a compile from within the selector, after it has received everything."""
 
+    intended = True
+    """No failure of the hooks of a process that records too; see `guard.is_intended`."""
+
 
 def compile_asking(selector: object, program: RebuiltProgram, mode: Mapping[str, object]) -> str:
     """Compile a program in a mode of Inductor, without graph caches, with `selector`. Return the

@@ -76,6 +76,13 @@ def test_the_reasons_of_a_measured_verdict() -> None:
     told = measured(1.2, others=1.25).reason
     assert told == "the other choices are 25.0 % slower too: the machine, or all of them"
     assert measured(1.15, times=1).reason.endswith("; measure it again, this was once")
+    told = measured(1.5, reference=1.2).reason
+    assert told.startswith("25.0 % slower (") and told.endswith(
+        "), measured besides a reference kernel that is 20.0 % slower"
+    )
+    told = measured(1.5, others=1.4, times=1).reason
+    assert "measured besides other choices that are 40.0 % slower; measure it again" in told
+    assert "besides" not in measured(1.2, reference=1.03).reason
     assert "again" not in measured(1.03, times=1).reason
 
 

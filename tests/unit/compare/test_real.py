@@ -51,7 +51,7 @@ def test_a_choice_that_really_became_slower_fails_and_is_named(
     (pair,) = json.loads(capsys.readouterr().out)["common"]
     assert pair["verdict"] == "slower" and pair["same_choice"]
     assert pair["a"]["from"] == pair["b"]["from"] == "measured"
-    assert 1.1 < pair["ratio"] < 1.4
+    assert 1.1 < pair["ratio"] < 1.8  # a fifth longer; the processes ran at different times
 
 
 @pytest.mark.parametrize(("a", "b"), list(permutations(SAME, 2)))
