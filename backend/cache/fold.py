@@ -95,6 +95,8 @@ def fold(
             complete = not edit.more
         if not unfolded.lines:
             return
+        if edit.unrestored:
+            after = None  # the next reader compares the file with the kept timings
         kept.add(unfolded.lines)
         journal.rotate(unfolded, edit.before if complete else None, after)
 
@@ -148,6 +150,8 @@ class _Edit:
         self.calls = 0
         self.more = False
         """Whether the file got more than the journal's timings: other numbers, or restored ones."""
+        self.unrestored = False
+        """Whether lost timings may be missing, since the kept ones could not be read."""
         self.before: exchange.Signature | None = None
         self._content = b""
 
@@ -162,7 +166,11 @@ class _Edit:
         if not self._unfolded.is_all_of(self.before):
             # An old copy of the file has the raised numbers of former pins.
             changed = lower(cache, recorded_pins(self._path) - pins.keys())
-            lost = self._kept.lost(cache)
+            lost: list[Tuned] = []
+            try:
+                lost = self._kept.lost(cache)
+            except CacheUnreadable:
+                self.unrestored = True
             self.more = self.more or changed or bool(lost)
             news = [*lost, *news]
         for tuned in news:
@@ -225,7 +233,7 @@ def _make(path: Path, document: Mapping[str, Any]) -> None:
 
 
 class RecentFolds:
-    """The lines kept for one cache file. Changed by the holder of its lock; raises nothing."""
+    """The lines kept for one cache file. Changed by the holder of its lock; only `lost` raises."""
 
     def __init__(self, root: Path, cache_path: Path) -> None:
         self._root = root
@@ -243,11 +251,14 @@ class RecentFolds:
             return
 
     def lost(self, index: Index) -> list[Tuned]:
-        """Return the kept timings that are missing from `index`, the cache file's content."""
+        """Return the kept timings that are missing from `index`, the cache file's content. Raises
+        CacheUnreadable."""
         try:
             kept = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
-        except CacheUnreadable:
-            return []
+        except CacheUnreadable as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return []
+            raise
         return [
             lack for tuned in _merged(kept) if (lack := missing_timings(index, tuned)) is not None
         ]

@@ -139,10 +139,13 @@ class TunedCache:
         was something: a fold will restore it in the file."""
         if self._checked == self._file:
             return False
+        lost: list[Tuned] = []
+        if not self._read.is_all_of(self._file):
+            try:
+                lost = self._kept.lost(self._index)
+            except CacheUnreadable:
+                return False  # perhaps only this once
         self._checked = self._file
-        if self._read.is_all_of(self._file):
-            return False
-        lost = self._kept.lost(self._index)
         for tuned in lost:
             apply(self._index, tuned)
         return bool(lost)

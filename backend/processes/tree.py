@@ -251,14 +251,18 @@ def lives(identity: str) -> bool | None:
     return False if Path("/proc/1").exists() else None  # others' processes may be hidden from us
 
 
-@functools.cache
 def machine() -> str:
     """Return the machine's boot and our pid namespace; empty without /proc."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115
+        return _machine()
     except OSError:
         return ""
+
+
+@functools.cache  # of answers only: a failure, as without a free descriptor, may pass
+def _machine() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115
 
 
 def die_by(number: int) -> int:

@@ -150,6 +150,32 @@ class BoardUnavailable(StoreError):
     """Ranks cannot meet; the message is one line."""
 
 
+class BoardBusy(BoardUnavailable):
+    """One access failed in a way that may pass; the ranks can still meet."""
+
+
+_PASSING = frozenset(
+    (
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.EIO,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    )
+)
+
+
+def _unavailable(why: str, error: Exception) -> BoardUnavailable:
+    """Return the error of a board for an OSError, or for a StoreError that one caused."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    passing = isinstance(cause, OSError) and cause.errno in _PASSING
+    return BoardBusy(why) if passing else BoardUnavailable(why)
+
+
 class Board(Protocol):
     """A place for notes. Each method raises BoardUnavailable if the ranks can no longer meet."""
 
@@ -178,7 +204,7 @@ class FolderBoard:
         try:
             make_folder(meeting.root, meeting.path)
         except StoreError as error:
-            raise BoardUnavailable(str(error)) from error
+            raise _unavailable(str(error), error) from error
 
     def __str__(self) -> str:
         return str(self._folder)
@@ -190,9 +216,8 @@ class FolderBoard:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise BoardUnavailable(
-                f"cannot read {self._folder / name}: {_reason(error)}"
-            ) from error
+            why = f"cannot read {self._folder / name}: {_reason(error)}"
+            raise _unavailable(why, error) from error
 
     def put(self, name: str, note: bytes) -> bool:
         path = self._folder / name
@@ -211,12 +236,12 @@ class FolderBoard:
         except FileExistsError:
             return False
         except StoreError as error:
-            raise BoardUnavailable(str(error)) from error
+            raise _unavailable(str(error), error) from error
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
                 why = f"{self._folder} has no hard links; name another one with --agree-dir"
                 raise BoardUnavailable(why) from error
-            raise BoardUnavailable(str(not_writable(path, error))) from error
+            raise _unavailable(str(not_writable(path, error)), error) from error
         return True
 
     def take_down(self, name: str) -> None:

@@ -297,7 +297,7 @@ def trial_command(**given: Any) -> int:
             say.out_json(_trials_json(graph.id if row is None else row.id, trials))
     result = _combined(trials)
     if not args.json:
-        _print_trial(row, result)
+        _print_trial(row, result, ShellCommands(layout))
     clear = (result.verdict(arm) != "unclear" and not arm.failed for arm in result.rivals)
     return ExitCode.of(all(clear))
 
@@ -391,11 +391,11 @@ def _tune_cold(args: TrialOptions, command: Sequence[str], steps: Steps, count: 
     return ExitCode.YES
 
 
-def _print_trial(row: Row | None, trial: Trial) -> None:
+def _print_trial(row: Row | None, trial: Trial, commands: ShellCommands) -> None:
     table = text_table(ARMS, arm_lines(trial))
     common.print_paragraphs(table, sentences(trial, row.tuning if row else None))
     best = best_arm(trial)
-    if row is not None and (command := pin_command(trial, row.tuning, row.id)):
+    if row is not None and (command := pin_command(trial, row.tuning, row.id, commands.line)):
         say.out(f"To use it: {command}")
     if best is not None:
         _print_options(best.swaps)

@@ -13,6 +13,7 @@ from backend.model.choice import Caches, Choice, Measurement
 from backend.model.origin import device_kind
 from backend.model.tuning import Tuning
 from rocm_tui import say
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.measure import (
     Measuring,
     NotMeasured,
@@ -257,7 +258,7 @@ def measure_command(
             say.out_json(MeasurementsJson(id=row.id, measurement=values[-1], measurements=values))
     row = replace(row, tuning=replace(row.tuning, measured=last))
     if not json:
-        _print(row, measurements)
+        _print(row, measurements, ShellCommands(layout))
     return ExitCode.of(_is_clear(last))
 
 
@@ -266,12 +267,12 @@ def _check_device(row: Row, device: str | None) -> None:
         raise UsageError(f"{row.id} was tuned on the CPU and is measured there: omit --device")
 
 
-def _print(row: Row, measurements: Sequence[Measurement]) -> None:
+def _print(row: Row, measurements: Sequence[Measurement], commands: ShellCommands) -> None:
     """The last measurement in full; of several, how far they agree."""
     last, several = measurements[-1], len(measurements) > 1
     if several:
         say.out()
-    explained = sentences(row.tuning, last, row.id, row.pin)
+    explained = sentences(row.tuning, last, row.id, row.pin, commands.line)
     common.print_paragraphs(measured_text(row.tuning, last), explained)
     if several:
         say.out(f"\nMedians of {len(measurements)} measurements:")

@@ -12,6 +12,7 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.session import Session
 from rocm_tui import say
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.sources import load_model, pick_tuning, problem_history, unread
 from rocm_tui.actions.tables import row_of
 from rocm_tui.cli import common
@@ -131,7 +132,7 @@ def _show(layout: Layout, model: Model, row: Row, choice: Choice | None, json: b
         columns = UNSET if entry is None else dict(entry.entry.extra)
         say.out_json(ShownTuningJson.of(row, resources, columns))
     else:
-        say.out(show_text(row, choice, modes_text(session)))
+        say.out(show_text(row, choice, modes_text(session), ShellCommands(layout).line))
         if entry is not None and (text := columns_text(entry)):
             say.out(f"\n{text}")
         if lines := block(shown, resources):

@@ -10,7 +10,16 @@ from backend.model.inductor_kernel import is_kernel
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import APART, Footprint, choices_text
-from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
+from rocm_tui.render.measured import (
+    CommandLine,
+    command_line,
+    conditions,
+    exactness,
+    label,
+    machine,
+    measured_text,
+    sentences,
+)
 from rocm_tui.render.pins import PIN_SIGNS, moment, proof_facts, state_text
 from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span, hanging, text_table
@@ -456,7 +465,9 @@ def _spent(row: Row) -> str:
     return ", ".join(parts)
 
 
-def show_text(row: Row, only: Choice | None = None, modes: str = "") -> str:
+def show_text(
+    row: Row, only: Choice | None = None, modes: str = "", line: CommandLine = command_line
+) -> str:
     """Return what `show` prints: the facts, then every choice, or `only` that choice. `modes` are
     those of its session (`modes_text`)."""
     facts = [*tuning_facts(row), *([("modes", modes)] if modes else [])]
@@ -473,6 +484,6 @@ def show_text(row: Row, only: Choice | None = None, modes: str = "") -> str:
     measurement = row.tuning.measured
     if measurement is not None and only is None:
         lines += ["", "Measured:", measured_text(row.tuning, measurement)]
-        said = sentences(row.tuning, measurement, row.id, row.pin)
+        said = sentences(row.tuning, measurement, row.id, row.pin, line)
         lines += ["", *(hanging("", sentence) for sentence in said)]
     return "\n".join(lines)

@@ -31,7 +31,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import KernelTime
 from rocm_tui.json_output import Document, JsonObject, fill
-from rocm_tui.render.measured import pinnable
+from rocm_tui.render.measured import CommandLine, command_line, pinnable
 from rocm_tui.render.pins import moment
 from rocm_tui.render.shares import SIGNS
 from rocm_tui.render.table import Field, Line, hanging, text_table
@@ -468,12 +468,12 @@ def best_arm(trial: Trial) -> TrialArm | None:
     return min(better, key=lambda arm: arm.ratio or 1.0, default=None)
 
 
-def pin_command(trial: Trial, tuning: Tuning, id: str) -> str:
+def pin_command(trial: Trial, tuning: Tuning, id: str, line: CommandLine = command_line) -> str:
     """What to type to have the graph faster; empty where nothing is."""
     best = best_arm(trial)
     if best is None or len(best.swaps) != 1 or not swaps_of(best.swaps):
         return ""
-    return f"rocm-tui pin {id} {plain(pinnable(tuning, best.swaps[0].identity))}"
+    return plain(line("pin", id, pinnable(tuning, best.swaps[0].identity)))
 
 
 def options_lines(arm: Arm) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -284,13 +284,25 @@ def repeat_line(tuning: Tuning, measurement: Measurement, at: int, of: int) -> s
     return plain(f"{words} ({besides})" if besides else words)
 
 
+CommandLine = Callable[..., str]
+"""Returns the command of rocm-tui with these words; see `actions.commands.ShellCommands.line`."""
+
+
+def command_line(*words: str) -> str:
+    return " ".join(("rocm-tui", *words))
+
+
 def sentences(
-    tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | None = None
+    tuning: Tuning,
+    measurement: Measurement,
+    id: str,
+    pin: PinStatus | None = None,
+    line: CommandLine = command_line,
 ) -> list[str]:
     """Who is faster, what that means for the choice that is in use, what disturbed it."""
     texts = [
         standing(tuning, measurement),
-        meaning(tuning, measurement, id, pin),
+        meaning(tuning, measurement, id, pin, line),
         ", ".join([*conditions(measurement), *exactness(measurement)]),
         machine(measurement),
     ]
@@ -333,11 +345,17 @@ def _standing(tuning: Tuning, measurement: Measurement) -> str:
     return text
 
 
-def meaning(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | None = None) -> str:
+def meaning(
+    tuning: Tuning,
+    measurement: Measurement,
+    id: str,
+    pin: PinStatus | None = None,
+    line: CommandLine = command_line,
+) -> str:
     """Whether what is in use, pinned or Inductor's own choice, is the right one, and what to do if
     not; may be empty."""
     if pin is not None and pin.state != "orphaned":
-        return pinned(tuning, measurement, id, pin)
+        return pinned(tuning, measurement, id, pin, line)
     taken = stats.winner(tuning)
     measured = stats.measured(tuning, taken) if tuning.measured == measurement else None
     if taken is None or measured is None:
@@ -349,7 +367,7 @@ def meaning(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | 
     if measured.verdict == "slower":
         by = fmt.percent(measured.ratio - 1)
         better = pinnable(tuning, best.hash)
-        return f"{who} takes {taken.label}, which is {by} slower: rocm-tui pin {id} {better}"
+        return f"{who} takes {taken.label}, which is {by} slower: {line('pin', id, better)}"
     if measured.verdict == "tied":
         return f"{who} takes {taken.label}, and nothing measured is faster"
     if measured.verdict == "faster":
@@ -362,7 +380,13 @@ def _right(tuning: Tuning, choice: Choice) -> str:
     return "right" if stats.standing(tuning, choice) == "clear" else "the fastest of those measured"
 
 
-def pinned(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus) -> str:
+def pinned(
+    tuning: Tuning,
+    measurement: Measurement,
+    id: str,
+    pin: PinStatus,
+    line: CommandLine = command_line,
+) -> str:
     """What holds a tuning that is pinned, and what the measurement says of that choice."""
     own = next((c.hash for c in tuning.choices if c.hash in pin.pin.hashes), None) or pin.pin.hash
     name = label(tuning, own, pin.pin.label)
@@ -377,7 +401,7 @@ def pinned(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus) ->
             f"{fmt.percent(measured.ratio - 1)} slower than {label(tuning, best.hash, best.name)}"
         )
         better = pinnable(tuning, best.hash)
-        return f"{held}; it is {slower}: rocm-tui pin {id} {better}, or rocm-tui unpin {id}"
+        return f"{held}; it is {slower}: {line('pin', id, better)}, or {line('unpin', id)}"
     if measured.verdict == "tied":
         return f"{held}, and nothing measured is faster"
     choice = next((c for c in tuning.choices if c.hash == own), None)

@@ -47,6 +47,7 @@ from backend.processes.tree import identity
 from backend.ranks import job
 from backend.ranks.job import (
     Board,
+    BoardBusy,
     BoardUnavailable,
     Decision,
     FolderBoard,
@@ -245,7 +246,11 @@ class RankCoordinator:
         return new
 
     def end(self, error: BoardUnavailable) -> None:
-        """Report that there is no board, or no longer."""
+        """Report that there is no board, or no longer. After a failure that may pass, only this
+        tuning is without the others."""
+        if isinstance(error, BoardBusy):
+            say_once(f"{error}; this rank asks the others again for its next tuning")
+            return
         self._turns, self.trouble = None, str(error)
         say_once(f"{UNAGREED}: {error}; each rank chooses alone")
 
@@ -266,14 +271,19 @@ class RankCoordinator:
             board = board_of(here.size, Layout(home.current()))
             process = identity(os.getpid()) or f"{os.getpid()}-{secrets.token_hex(8)}"
             me = Rank(here.rank, socket.gethostname(), process, _device(layout))
-            self._turns = turns = RankAgreement(board, me, job.limit(), size=here.size)
+            turns = RankAgreement(board, me, job.limit(), size=here.size)
             turns.register()
         except BoardNotReady as error:
             self.end(error)
             return False
+        except BoardBusy as error:
+            self.end(error)
+            self.trouble = str(error)
+            return False
         except BoardUnavailable as error:
             self.end(error)
         else:
+            self._turns = turns
             self._size = here.size
             self._recorder.before_end(self._say_if_nobody_was_met)
         return True
@@ -403,7 +413,7 @@ class RankTurn:
                     return {choice: timings.get(choice, times[fastest])}
         except BoardUnavailable as error:
             self._agreement.end(error)
-            self._reason, self._alone = self._agreement.trouble, True
+            self._reason, self._alone = str(error), True
         return timings
 
     def _decide(self, choice: ChoiceCaller, timings: Mapping[str, float]) -> Decision | None:

@@ -18,7 +18,7 @@ import os
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -98,8 +98,8 @@ class FollowedFiles(ABC):
         self._next_look = 0.0
 
     @abstractmethod
-    def _look(self, now: float) -> list[Record]:
-        """Return what changed, by `_take` and `_forget`. Raises OSError."""
+    def _look(self, now: float) -> Iterator[Record]:
+        """Yield what changed, by `_take` and `_forget`. Raises OSError."""
 
     @abstractmethod
     def _tuning_of(self, data: bytes, path: str, when: float) -> Tuning:
@@ -139,15 +139,18 @@ class FollowedFiles(ABC):
 
     def poll(self, now: float | None = None) -> list[Record]:
         """Return what changed since the last call. `now` is monotonic time in seconds."""
+        records: list[Record] = []
         try:
             os.stat(self.folder)  # noqa: PTH116
-            records: list[Record] = [] if self._failure is None else [Gone(self.path)]
+            records += [] if self._failure is None else [Gone(self.path)]
             self.state, self._failure = "following", None
-            return records + self._look(time.monotonic() if now is None else now)
+            for record in self._look(time.monotonic() if now is None else now):
+                records.append(record)  # kept if the look fails later: no other reads it again
         except (FileNotFoundError, NotADirectoryError):
-            return self.withdraw()
+            records += self.withdraw()
         except OSError as error:
-            return self._failed(error)
+            records += self._failed(error)
+        return records
 
     def close(self) -> list[Record]:
         """Nothing is open between two looks."""
@@ -235,27 +238,27 @@ class KernelConfigs(FollowedFiles):
     def _tuning_of(self, data: bytes, path: str, when: float) -> Tuning:
         return triton_tuning(data, path, when)
 
-    def _look(self, now: float) -> list[Record]:
+    def _look(self, now: float) -> Iterator[Record]:
         reported = self._take_reported()
-        records = [r for name in sorted(reported) for r in self._look_at(name, now)]
+        for name in sorted(reported):
+            yield from self._look_at(name, now)
         status = os.stat(self.path)  # noqa: PTH116
         listed = (status.st_ino, status.st_mtime_ns)
         due, first = now >= self._next_look, self._listed is None
         begun, spent = time.monotonic(), time.thread_time()
         if listed != self._listed and (due or now >= self._next_list):
-            records += self._list(now)
+            yield from self._list(now)
             self._listed = listed
             self._next_list = now + (time.thread_time() - spent) * _REST_LISTED
-        records += self._look_into_empty(reported, now, due)
+        yield from self._look_into_empty(reported, now, due)
         if due:
             if first:  # it reads everything, which says nothing of the next look's time
                 begun, spent = time.monotonic(), time.thread_time()
-            records += self._look_again()
+            yield from self._look_again()
             waited = (time.monotonic() - begun) * REST_WAITED
             self._next_look = now + max((time.thread_time() - spent) * REST, waited)
         young = any(now - since < PATIENCE for since in self._empty.values())
         self._again = self._next_empty if young else None
-        return records
 
     def _look_into_empty(self, reported: set[str], now: float, due: bool) -> list[Record]:
         """Look into the empty folders that are new or changed, and now and then into all of them.
@@ -381,12 +384,12 @@ class BestConfigs(FollowedFiles):
         is_file = best_config.is_file(file) and file[0] != "."
         return best_config.is_folder(folder) and (not file or is_file)
 
-    def _look(self, now: float) -> list[Record]:
-        records = [r for name in sorted(self._take_reported()) for r in self._look_into(name)]
+    def _look(self, now: float) -> Iterator[Record]:
+        for name in sorted(self._take_reported()):
+            yield from self._look_into(name)
         if now >= self._next_look:
-            records += self._look_at_all(now)
+            yield from self._look_at_all(now)
         self._again = self._next_look
-        return records
 
     def _look_at_all(self, now: float) -> list[Record]:
         """Look into the folders that changed. Raises OSError."""

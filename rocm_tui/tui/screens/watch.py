@@ -282,7 +282,7 @@ class WatchScreen(BaseScreen):
 
         before = self._no_torch
         try:
-            await to_thread(find_python, self.program.python)
+            await self.in_thread(find_python, self.program.python)
             self._no_torch = False
         except NoTorchPython:
             self._no_torch = True

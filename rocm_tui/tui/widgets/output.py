@@ -283,7 +283,8 @@ class Dock:
 
     def _program_found(self) -> None:
         self.has_program = True
-        self._screen.update()
+        if self._screen.has_widgets:  # it may have closed while files were read
+            self._screen.update()
 
     def show(self, program: Program) -> None:
         """Show the pane, and focus it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -352,6 +353,52 @@ def test_a_board_that_is_lost_ends_the_agreement_once(
     assert ours.report() == ("alone" if call == "put" else None)
     said = capfd.readouterr().err
     assert said.count("is gone") == 1 and "each rank chooses alone" in said
+
+
+def fail_once(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Fail the first time, as NFS does after a server's restart."""
+    left = [OSError(errno.ESTALE, os.strerror(errno.ESTALE))]
+
+    def fail(*args: Any, **more: Any) -> Any:
+        if left:
+            raise left.pop()
+        return call(*args, **more)
+
+    return fail
+
+
+@pytest.mark.parametrize(("module", "name"), [(job, "open_regular"), (os, "link")])
+def test_a_note_that_fails_once_ends_no_agreement(
+    in_a_job: Path, monkeypatch: pytest.MonkeyPatch, kernels: list[Kernel], tuning: TuningWatch,
+    ranks: Ranks, module: Any, name: str, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """What another rank chose is taken though the note could not be read before timing; and the
+    next tuning is one with the others."""
+    coordinator = RankCoordinator(Recorder())
+    turns = coordinator._joined(PLACE)
+    assert turns is not None
+    monkeypatch.setattr(module, name, fail_once(getattr(module, name)))
+    turn = coordinator.turn(tuning, kernels, None, PLACE)
+    assert turn is not None and turn.together
+    other = RankAgreement(turns.board, Rank(1, "host", "process 1", turns.me.device), 5.0)
+    decided(other, turn._questions[0], "cpp_1", **{"cpp_1-c1": 0.5})
+    with turn:
+        assert settled(tuning, {kernels[0]: 1.0, kernels[2]: 2.0}) == {kernels[2]: 2.0}
+    assert "Stale" in capfd.readouterr().err
+    again = coordinator.turn(tuning, kernels, None, PLACE)
+    assert again is not None and (again.why, again.choices) == ("rank", kernels[2:])
+    assert coordinator.trouble == ""
+
+
+def test_a_rank_that_could_not_join_once_joins_with_its_next_tuning(
+    in_a_job: Path, monkeypatch: pytest.MonkeyPatch, kernels: list[Kernel], tuning: TuningWatch
+) -> None:
+    monkeypatch.setattr(os, "link", fail_once(os.link))
+    coordinator = RankCoordinator(Recorder())
+    turn = coordinator.turn(tuning, kernels, None, PLACE)
+    assert turn is not None and not turn.together and turn.report() == "alone"
+    turn = coordinator.turn(tuning, kernels, None, PLACE)
+    assert turn is not None and turn.together and turn.report() is None
 
 
 # The process in its job

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.graph import (
     RETUNED,
@@ -27,6 +28,7 @@ from backend.model.graph import (
 from backend.model.tuning import Pin, Tuning
 from backend.pins.state import PinStatus
 from backend.wire.jobs import Progress, TrialJob, TrialResult, WorkerJob
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.trial import (
     CapturedGraph,
     GraphTrial,
@@ -37,6 +39,7 @@ from rocm_tui.actions.trial import (
     graph_for,
     options_to_try,
 )
+from rocm_tui.cli.graphs import _print_trial
 from rocm_tui.errors import NoSuchGraph
 from rocm_tui.jobs.limits import JobError, JobTimeout
 from rocm_tui.json_output import builtins_of
@@ -360,12 +363,17 @@ def test_what_changed_in_the_graph_is_named() -> None:
     )
 
 
-def test_outputs_that_differ_too_much_are_never_the_best() -> None:
+def test_outputs_that_differ_too_much_are_never_the_best(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     wrong = arm(A, 0.5, error=0.3, allowed=1e-5)
     right = arm(B, 0.9, error=1e-6, allowed=1e-5)
     both = trial(wrong, right)
     assert best_arm(both) == right
     assert pin_command(both, TUNING, "abc1234") == "rocm-tui pin abc1234 cpp_B"
+    _print_trial(row(), both, ShellCommands(Layout(Path("/a b"))))
+    command = f"rocm-tui pin {row().id} cpp_B --cache-dir '/a b'"
+    assert f"To use it: {command}\n" in capsys.readouterr().out
     assert any("computes something else" in text for text in sentences(both, TUNING))
     unknown = trial(arm(A, 0.5, error=None))
     assert best_arm(unknown) is None and pin_command(unknown, TUNING, "abc1234") == ""

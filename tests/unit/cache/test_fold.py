@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,37 @@ def test_a_corrupt_file_is_reported_once_by_who_restores_lost_times(tmp_path: Pa
     with pytest.raises(CacheUnreadable):
         restorer.recall()
     restorer.recall()
+
+
+@contextlib.contextmanager
+def unreadable_kept(root: Path, path: Path) -> Iterator[None]:
+    """The system does not read the recent folds for a while: ELOOP in place of EIO."""
+    kept = RecentFolds(root, path).path
+    away = kept.rename(kept.with_name("away"))
+    kept.symlink_to(kept)
+    yield
+    away.replace(kept)
+
+
+def test_lost_times_are_restored_once_the_recent_folds_are_readable(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "s"
+    put(path, {"c0": 1.0})
+    journal, now = Journal(tmp_path, path), time.time()
+    journal.append(line_of(Tuned("mm", "[a]", "highest", {"c1": 2.0}, now)))
+    fold(tmp_path, path, SYSTEM, pinned_choices)
+    put(path, {"c0": 1.0})  # stock PyTorch writes the copy that it read before
+    restorer = CacheRestorer(Layout(tmp_path), pinned_choices)
+    with unreadable_kept(tmp_path, path):
+        for _ in range(2):
+            with pytest.raises(CacheUnreadable, match="cannot read"):
+                restorer.recall()
+    restorer.recall()
+    assert times_in(path) == {"c0": 1.0, "c1": 2.0}
+
+    put(path, {"c0": 1.0})
+    journal.append(line_of(Tuned("mm", "[a]", "highest", {"c2": 3.0}, now)))
+    with unreadable_kept(tmp_path, path):
+        fold(tmp_path, path, SYSTEM, pinned_choices)
+        assert times_in(path) == {"c0": 1.0, "c2": 3.0} and not journal.read().lines
+    restorer.recall()
+    assert times_in(path) == {"c0": 1.0, "c1": 2.0, "c2": 3.0}

@@ -21,7 +21,7 @@ from backend.cache import lookup as later
 from backend.cache import lookup as tuned_cache
 from backend.cache.autotune import dump
 from backend.cache.autotune import raise_ms as high
-from backend.cache.fold import fold
+from backend.cache.fold import RecentFolds, fold
 from backend.cache.journal import Journal, Tuned, line_of, tuned_of
 from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
@@ -189,6 +189,23 @@ def test_what_an_old_copy_wrote_over_comes_back(tmp_path: Path) -> None:
     assert in_file(tmp_path).keys() == {"[old]", "[a]"} and times(cache)
     cache.path.unlink()  # the user cleared it
     assert times(cache) is None and not cache.path.exists()
+
+
+def test_what_an_old_copy_wrote_over_comes_back_once_the_recent_folds_are_readable(
+    tmp_path: Path,
+) -> None:
+    cache, _ = made(tmp_path)
+    cache.insert([tuned(n=2)])
+    old = cache.path.read_text()
+    cache.insert([tuned("[b]")])
+    cache.path.unlink()
+    cache.path.write_text(old)
+    kept = RecentFolds(tmp_path, cache.path).path
+    away = kept.rename(kept.with_name("away"))
+    kept.symlink_to(kept)  # ELOOP in place of EIO
+    assert times(cache, "[b]") is None
+    away.replace(kept)
+    assert times(cache, "[b]") == tuned("[b]").timings
 
 
 def test_a_corrupt_file_is_told_once_and_kept(tmp_path: Path) -> None:

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
+from backend.model.choice import MeasuredChoice, Measurement, Verdict
+from backend.model.events import TuningMeasured
+from backend.model.session import Session
+from rocm_tui.actions.measure import Measuring
+from rocm_tui.actions.sources import pick_tuning
 from rocm_tui.cli.entry import main
 from rocm_tui.jobs import load
 from rocm_tui.jobs.load import Load
+from rocm_tui.session.stats import ranked
 from tests.support.screen_lab import write_cache
 
 WARNING = "load 20 on 2 cores: the result will probably be unclear"
@@ -81,3 +89,35 @@ def test_a_tuning_of_the_cpu_is_not_measured_on_a_gpu(
     assert "713276b was tuned on the CPU" in capsys.readouterr().err
     measure(cache, "--device", "cpu")
     assert "no program that can be run" in capsys.readouterr().err
+
+
+def test_the_pin_that_is_recommended_is_one_of_the_same_cache(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = Layout(cache)
+    row = pick_tuning(layout, (), "713276b")[1]
+    taken, best = ranked(row.tuning)[:2]
+    assert taken.hash is not None and best.hash is not None
+    verdicts: dict[str, tuple[float, Verdict]]
+    verdicts = {best.hash: (1.0, "faster"), taken.hash: (1.5, "slower")}
+    choices = tuple(
+        MeasuredChoice(hash, 1.0, 1.0, 1.0, 0.01, 20, ratio, ratio - 0.01, ratio + 0.01, verdict)
+        for hash, (ratio, verdict) in verdicts.items()
+    )
+    key = row.tuning.key
+    found = Measurement(key.op, key.inputs, key.precision, 1.0, choices, rounds=20, seconds=1.0)
+
+    def once(job: Measuring) -> Measurement:
+        writer = EventWriter(layout, Session("worker"))
+        writer.write(TuningMeasured(found))
+        writer.close()
+        return found
+
+    monkeypatch.setattr(Measuring, "once", once)
+    where = ("--cache-dir", str(cache))
+    assert main(["measure", row.id, "--yes", *where, "--python", sys.executable]) == 0
+    assert main(["show", row.id, *where]) == 0
+    words = capsys.readouterr().out.split()
+    command = f"rocm-tui pin {row.id} {best.hash} --cache-dir {cache}".split()
+    starts = [n for n, word in enumerate(words) if words[n : n + len(command)] == command]
+    assert len(starts) == 2, "of `measure` and of `show`"

@@ -198,6 +198,21 @@ def test_a_pid_that_comes_again_is_another_process() -> None:
     assert lives("") is None
 
 
+NO_DESCRIPTOR = """
+import os, resource
+from backend.processes.tree import identity
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, limit[1]))
+assert identity(os.getpid()) == ""
+resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+assert identity(os.getpid())
+"""
+
+
+def test_a_process_that_had_no_free_descriptor_has_an_identity_later() -> None:
+    subprocess.run([sys.executable, "-c", NO_DESCRIPTOR], check=True)
+
+
 def test_a_rank_waits_for_the_choice_of_another_one() -> None:
     seen = told(
         ActivityChanged(11.0, "compiling"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from math import inf
@@ -103,6 +104,38 @@ def test_what_the_system_refuses_is_one_problem_until_it_does_not(
     assert follower.retry_at is None, "it would be looked at endlessly"
     folder.unlink()
     assert Gone(follower.path) in follower.poll(4.0) and follower.problems == 0
+
+
+@BOTH
+def test_what_was_read_before_a_look_failed_is_delivered(
+    tmp_path: Path, of: Callable[..., FollowedFiles], put_one: Callable[[Path, int], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    changed, deleted = put_one(tmp_path, 1), put_one(tmp_path, 2)
+    follower = of(tmp_path)
+    follower.poll(0.0)
+    changed.write_text(f"{changed.read_text()} ")
+    deleted.unlink()
+    put_one(tmp_path, 3)  # the folder must be listed again
+
+    def failing(call: Callable[..., object]) -> Callable[..., object]:
+        def fail(path: object, *args: object) -> object:
+            if path == str(tmp_path):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return call(path, *args)
+
+        return fail
+
+    for path in (changed, deleted):
+        follower.report(path.parent.name)
+    follower.look_soon()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", failing(os.listdir))
+        patch.setattr(os, "open", failing(os.open))
+        records = follower.poll(1e6)
+    assert [uid.rpartition("#")[0] for uid in seen(records)] == [str(changed)]
+    assert Gone(str(deleted)) in records and isinstance(records[-1], Unread)
+    assert len(seen(follower.poll(2e6))) == 1 and follower.problems == 0, "the new one"
 
 
 @BOTH

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from asyncio import sleep
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from threading import Event
 
 import pytest
 from textual import _time
@@ -17,6 +19,8 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice, Output
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from rocm_tui import environment
+from rocm_tui.environment import NoTorchPython
 from rocm_tui.session.feed import Feed, FeedState
 from rocm_tui.session.grouping import is_other
 from rocm_tui.session.model import Row
@@ -102,6 +106,34 @@ async def test_a_screen_that_has_lost_its_widgets_is_called_no_more(tmp_path: Pa
         await until(pilot, lambda: not screen.is_running and not screen.is_attached)
         await pilot.pause(0.2)
     assert called == ["before"]
+
+
+@pytest.mark.parametrize("turns", range(0, 12, 2))
+async def test_a_screen_that_closes_while_programs_and_a_python_are_sought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """Its widgets go one by one, in several turns of the event loop."""
+    closing = Event()
+
+    def find(python: str | None) -> str:
+        assert closing.wait(20)
+        raise NoTorchPython("no torch")
+
+    async with running(tmp_path) as (app, pilot):
+        monkeypatch.setattr(environment, "find_python", find)
+        screen = WatchScreen()
+        await app.push_screen(screen)
+        await pilot.pause()
+        screen._look_for_torch()
+        await pilot.pause()
+        app.pop_screen()
+        for _ in range(turns):
+            await sleep(0)
+        closing.set()
+        screen._dock._program_found()
+        time.sleep(0.05)  # the thread ends before the next turn
+        await pilot.pause(0.1)
+        assert app.screen is not screen
 
 
 async def test_an_error_in_an_update_ends_the_program_with_that_error(
