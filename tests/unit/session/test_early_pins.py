@@ -152,9 +152,11 @@ def test_stop_waits_for_states_that_are_being_reported(tmp_path: Path) -> None:
         reported = False
 
         def put_awaited(self, keys: frozenset[tuple[str, str]]) -> None:
+            reporting.set()
             time.sleep(0.05)
             self.reported = True
 
+    reporting = threading.Event()
     layout = Layout(tmp_path)
     layout.pins.parent.mkdir()
     layout.pins.write_text("{}")
@@ -164,6 +166,7 @@ def test_stop_waits_for_states_that_are_being_reported(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     reconciler = Reconciler(layout, inbox)
     reconciler.start()
+    assert reporting.wait(60.0)
     reconciler.stop()
     assert inbox.reported
     until(lambda: set(threading.enumerate()) <= before)
