@@ -93,7 +93,7 @@ def test_the_second_time_nothing_is_compiled(tmp_path: Path) -> None:
     assert (first.from_cache, again.from_cache, runs(tmp_path)) == (False, True, 1)
     assert (again.path, again.seconds, again.command) == (first.path, first.seconds, first.command)
     assert first.source_path.read_text() == KERNEL
-    assert first.path == code_folder(tmp_path) / first.key[:2] / f"{first.key}.so"
+    assert first.path.parent == code_folder(tmp_path) / first.path.stem[:2]
     assert works(first.path)
     left = {path.suffix for path in first.path.parent.iterdir()}
     assert left == {".so", ".hip", ".json", ".log", ".lock"}
