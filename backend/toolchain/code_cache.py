@@ -127,7 +127,6 @@ class Compiled:
 
     target: Target
     path: Path
-    source_path: Path
     command: str
     seconds: float
     from_cache: bool
@@ -418,7 +417,6 @@ def _compiled(meta: Mapping[str, Any], target: Target, path: Path) -> Compiled:
     return Compiled(
         target=target,
         path=path,
-        source_path=path.with_suffix(".hip"),
         command=str(meta["command"]),
         seconds=float(meta["seconds"]),
         from_cache=True,
