@@ -16,7 +16,6 @@ typedef __UINTPTR_TYPE__ uintptr_t;
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __host__ __attribute__((host))
-#define __constant__ __attribute__((constant))
 #define __shared__ __attribute__((shared))
 #define __forceinline__ inline __attribute__((always_inline))
 
@@ -94,9 +93,7 @@ typedef ihipStream_t* hipStream_t;
 enum hipError_t : int {
   hipSuccess = 0,
   hipErrorInvalidValue = 1,
-  hipErrorOutOfMemory = 2,
   hipErrorInvalidConfiguration = 9,
-  hipErrorLaunchFailure = 719,
 };
 enum hipFuncAttribute { hipFuncAttributeMaxDynamicSharedMemorySize = 8 };
 

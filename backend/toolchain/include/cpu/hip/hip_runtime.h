@@ -13,7 +13,6 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__ static const
 #define __shared__ static
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
@@ -33,7 +32,6 @@ enum : int {
   hipErrorInvalidValue = rt_cpu::invalid_value,
   hipErrorOutOfMemory = rt_cpu::out_of_memory,
   hipErrorInvalidConfiguration = rt_cpu::invalid_configuration,
-  hipErrorLaunchFailure = rt_cpu::launch_failure,
 };
 enum hipMemcpyKind { hipMemcpyHostToDevice, hipMemcpyDeviceToHost };
 

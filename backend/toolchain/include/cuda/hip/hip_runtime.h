@@ -13,9 +13,7 @@ using hipEvent_t = cudaEvent_t;
 
 #define hipSuccess cudaSuccess
 #define hipErrorInvalidValue cudaErrorInvalidValue
-#define hipErrorOutOfMemory cudaErrorMemoryAllocation
 #define hipErrorInvalidConfiguration cudaErrorInvalidConfiguration
-#define hipErrorLaunchFailure cudaErrorLaunchFailure
 #define hipMemcpyHostToDevice cudaMemcpyHostToDevice
 #define hipMemcpyDeviceToHost cudaMemcpyDeviceToHost
 #define hipFuncAttributeMaxDynamicSharedMemorySize cudaFuncAttributeMaxDynamicSharedMemorySize
