@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.disk.safe import open_regular, read_regular
+from backend.model.choice import SUBGRAPH
 from backend.model.origin import kind_of
 
 MAX_BYTES = 8 << 20
@@ -36,7 +37,6 @@ MOST_FILES = 20_000
 
 _DIGEST = re.compile(r"-(c[a-z2-7]{51})(?:-|\Z)")
 _SUFFIXES = (".py", ".cpp", ".cu")
-_SUBGRAPH = "-graph():\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ def digest_in(hash: str) -> str | None:
 def code_of(root: Path, hash: str) -> ChoiceCode | None:
     """Return the code that Inductor generated for the choice `hash` in its cache dir `root`. For a
     subgraph, return its graph, which is part of its hash. None if there is no code."""
-    if _SUBGRAPH in hash:
-        return ChoiceCode("graph():\n" + hash.partition(_SUBGRAPH)[2], None)
+    if SUBGRAPH in hash:
+        return ChoiceCode("graph():\n" + hash.partition(SUBGRAPH)[2], None)
     digest = digest_in(hash)
     if digest is None:
         return None

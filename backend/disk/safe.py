@@ -40,12 +40,9 @@ def check_folder(root: Path, folder: Path, instead: str = OWN_CACHE) -> None:
     A folder that does not exist yet is accepted: we will create it in a safe one.
     """
     for path in accumulate(folder.relative_to(root).parts, Path.joinpath, initial=root):
-        try:
-            status = path.lstat()
-        except FileNotFoundError:
+        status = _status(path)
+        if status is None:
             return
-        except OSError as error:
-            raise NotWritable(f"cannot look at {path}: {error.strerror}") from error
         why = why_not_written(status, instead)
         if why:
             raise UnsafePath(f"not writing into {path}: {why}")
@@ -59,18 +56,25 @@ def check_table(path: Path) -> None:
 def check_file(root: Path, path: Path, instead: str = OWN_CACHE) -> None:
     """Raise UnsafePath if writing the file `path` in `root` is unsafe; see `check_folder`."""
     check_folder(root, path.parent, instead)
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
+    status = _status(path)
+    if status is None:
         return
-    except OSError as error:
-        raise NotWritable(f"cannot look at {path}: {error.strerror}") from error
     if stat.S_ISLNK(status.st_mode):
         raise UnsafePath(f"not writing to {path}: it is a symlink; replace it by a file")
     if not stat.S_ISREG(status.st_mode):
         raise UnsafePath(f"not writing to {path}: it is not a regular file; move it away")
     if status.st_uid != os.geteuid():
         raise UnsafePath(f"not writing to {path}: it belongs to {user_name(status.st_uid)}")
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a file or folder, not following a link; None if it does not exist."""
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise NotWritable(f"cannot look at {path}: {error.strerror}") from error
 
 
 def make_folder(root: Path, folder: Path) -> None:

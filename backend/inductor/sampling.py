@@ -271,11 +271,11 @@ def cpu_cache_bytes(*root: Path) -> int:
     return caches[max(caches)] if caches else CPU_CACHE_BYTES
 
 
-def _waited_ns(tasks: Path = Path("/proc/self/task")) -> int | None:
+def _waited_ns() -> int | None:
     """Return the nanoseconds that all threads of this process waited for a CPU, if known."""
     total = 0
     try:
-        for task in tasks.iterdir():
+        for task in Path("/proc/self/task").iterdir():
             total += int((task / "schedstat").read_bytes().split()[1])
     except (OSError, IndexError, ValueError):
         return None

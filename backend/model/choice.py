@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 
 from backend.model.problem import TuningKey
 
-_GRAPH = "-graph():\n"
+SUBGRAPH = "-graph():\n"
+"""What separates the name and the inputs in a subgraph's hash from its graph's text."""
 _NODE = " " * 4
 """The indentation of each node's line in a graph's text."""
 
@@ -25,7 +26,7 @@ def is_hash(text: str) -> bool:
 def is_subgraph(hash: str) -> bool:
     """Return whether a hash has the form of a subgraph's, such as decompose-k: its name, the sizes
     and strides of its inputs, and its graph's text with one line per node."""
-    head, _, graph = hash.partition(_GRAPH)
+    head, _, graph = hash.partition(SUBGRAPH)
     lines = graph.split("\n")
     return head.isprintable() and all(n.startswith(_NODE) and n.isprintable() for n in lines)
 

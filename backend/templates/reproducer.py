@@ -13,7 +13,7 @@ g++.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -27,7 +27,7 @@ from backend.model.ops import OPS, Op
 from backend.model.origin import any_toolchain, choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.templates.config import parse_template_config
-from backend.templates.operand import ACC, DType, Expr, Operand
+from backend.templates.operand import ACC, DType, Operand
 from backend.templates.problem import (
     ACTIVATIONS,
     SCALES,
@@ -48,10 +48,8 @@ class ReproducerError(Exception):
     """The folder cannot be written; the message is one line."""
 
 
-def write(
-    folder: Path, rendered: Rendered, target: Target, hint: Callable[[Expr], int] = int
-) -> list[Path]:
-    """Write the files and return them. `hint` gives numbers for dynamic sizes.
+def write(folder: Path, rendered: Rendered, target: Target) -> list[Path]:
+    """Write the files and return them.
 
     `target` is the choice's, and the one that `make` builds; the Makefile has the others too.
     Raises ReproducerError if the folder already has other content.
@@ -65,7 +63,7 @@ def write(
         makefile = templates.get_template("reproducer.makefile.jinja")
         files = {
             KERNEL: rendered.source,
-            MAIN: main.render(**_main_values(rendered, hint)),
+            MAIN: main.render(**_main_values(rendered)),
             MAKEFILE: makefile.render(**_build(target)),
         }
         for name, text in files.items():
@@ -75,7 +73,7 @@ def write(
     return [folder / name for name in files]
 
 
-def _main_values(rendered: Rendered, hint: Callable[[Expr], int]) -> dict[str, Any]:
+def _main_values(rendered: Rendered) -> dict[str, Any]:
     problem = rendered.problem
     scales = [f"scale{at}" for at in range(len(problem.scales))]
     named = ("a", "b", "bias", *scales, "c", "d")
@@ -88,15 +86,15 @@ def _main_values(rendered: Rendered, hint: Callable[[Expr], int]) -> dict[str, A
     return {
         "entry": rendered.name,
         "config": rendered.config.description,
-        "title": _title(problem, hint),
+        "title": _title(problem),
         "parameters": ", ".join(f"{arg.ty} {arg.name}" for arg in rendered.args),
         "arguments": [
-            f"{roles[arg.name]}.device" if isinstance(arg.value, Operand) else str(hint(arg.value))
+            f"{roles[arg.name]}.device" if isinstance(arg.value, Operand) else str(int(arg.value))
             for arg in rendered.args
         ],
-        "inputs": [_tensor(name, operand, hint) for name, operand in inputs.items()],
-        "output": _tensor("out", problem.out, hint),
-        "sizes": [hint(size) for size in (problem.batch, problem.m, problem.n, problem.k)],
+        "inputs": [_tensor(name, operand) for name, operand in inputs.items()],
+        "output": _tensor("out", problem.out),
+        "sizes": [int(size) for size in (problem.batch, problem.m, problem.n, problem.k)],
         "scales": scales,
         "rounding": _ROUNDING.get(problem.acc, "1e-3" if problem.fast_sums else "1e-6"),
         "problem": problem,
@@ -107,22 +105,22 @@ _ROUNDING = {"float64": "1e-13", "int32": "0"}
 """The error of a sum that is no mistake, as a part of the sum of its terms' sizes, by its type."""
 
 
-def _tensor(name: str, operand: Operand, hint: Callable[[Expr], int]) -> dict[str, Any]:
+def _tensor(name: str, operand: Operand) -> dict[str, Any]:
     """Return extent and strides as (batch, row, column); missing and broadcast ones have 0."""
-    strides = [hint(stride) for stride in broadcast_strides(operand, 3)]
+    strides = [int(stride) for stride in broadcast_strides(operand, 3)]
     pairs = zip(operand.sizes, operand.strides, strict=True)
     return {
         "name": name,
         "dtype": operand.dtype,
         "type": operand.cpp_type,
-        "extent": 1 + sum((hint(size) - 1) * hint(stride) for size, stride in pairs),
-        "offset": hint(operand.offset),
+        "extent": 1 + sum((int(size) - 1) * int(stride) for size, stride in pairs),
+        "offset": int(operand.offset),
         "strides": strides,
     }
 
 
-def _title(problem: GemmProblem, hint: Callable[[Expr], int]) -> str:
-    batch, m, n, k = (hint(size) for size in (problem.batch, problem.m, problem.n, problem.k))
+def _title(problem: GemmProblem) -> str:
+    batch, m, n, k = (int(size) for size in (problem.batch, problem.m, problem.n, problem.k))
     many = f"{counted(batch, 'time')} " if problem.batched else ""
     return f"{many}({m} x {k}) @ ({k} x {n}), {problem.a.dtype}, activation {problem.activation}"
 

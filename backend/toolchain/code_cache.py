@@ -125,10 +125,8 @@ class Compiled:
     `loadable` is False for a code object that no host program can load alone.
     """
 
-    key: str
     target: Target
     path: Path
-    source_path: Path
     command: str
     seconds: float
     from_cache: bool
@@ -334,15 +332,15 @@ class _Entry:
                     left.unlink()
 
 
-def first_errors(text: str, count: int = 5) -> tuple[str, ...]:
-    """Return the lines that name an error, else the first lines, without control characters."""
+def first_errors(text: str) -> tuple[str, ...]:
+    """Return at most five lines that name an error, else the first, without control characters."""
     lines = [
         "".join(char if char.isprintable() else " " for char in line).strip()
         for line in text.splitlines()
     ]
     lines = [line for line in lines if line]
     named = [line for line in lines if _ERROR_LINE.search(line)]
-    return tuple((named or lines)[:count])
+    return tuple((named or lines)[:5])
 
 
 def _make_private(root: Path, folder: Path) -> None:
@@ -417,10 +415,8 @@ def compiled(entry: Path) -> Compiled | None:
 def _compiled(meta: Mapping[str, Any], target: Target, path: Path) -> Compiled:
     """Return the kernel at `path`, described by `meta`."""
     return Compiled(
-        key=path.stem,
         target=target,
         path=path,
-        source_path=path.with_suffix(".hip"),
         command=str(meta["command"]),
         seconds=float(meta["seconds"]),
         from_cache=True,

@@ -212,17 +212,12 @@ DEFAULT_TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """A row of `doctor`'s report; `reason` is one line if the target is not available.
-
-    `loadable` is False if only code objects can be built: they show that a kernel compiles, and its
-    resources, but do not run.
-    """
+    """A row of `doctor`'s report; `reason` is one line if the target is not available."""
 
     target: Target
     available: bool
     compiler: str = ""
     version: str = ""
-    loadable: bool = False
     reason: str = ""
 
 
@@ -295,7 +290,6 @@ def _report(compiler: Compiler | Missing) -> TargetReport:
         available=True,
         compiler=compiler.executable[-1],
         version=compiler.version,
-        loadable=compiler.loadable,
     )
 
 

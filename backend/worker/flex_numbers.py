@@ -197,9 +197,6 @@ class _Arguments:
         raise TextRefused("one of its arguments is not a number, tensor or function")
 
 
-_KEPT = frozenset({"aten._to_copy.default", "prims.convert_element_type.default"})
-
-
 class _WideInterpreter(torch.fx.Interpreter):  # type: ignore[misc]
     """An interpreter that computes in one wide type what Inductor's kernels compute in float32."""
 

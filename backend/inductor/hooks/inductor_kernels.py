@@ -131,7 +131,7 @@ class _Hooks:
             config = torch_api.launched(autotuner)
             if config is not None and torch_api.named(config)[0] == pin.hash:
                 with quietly(UNRECORDED):
-                    KernelWatch(autotuner, self._recorder).taken(config, "pin")
+                    KernelWatch(autotuner, self._recorder).pinned(config)
                 return result
         except Exception as error:
             if autotuner not in self._pinned or not torch_api.is_unusable(error):
@@ -357,10 +357,10 @@ class KernelWatch:
         if self._n and autotuner is not None:
             self._end(config, "timing", self.seconds, torch_api.compile_seconds(autotuner))
 
-    def taken(self, config: Config, why: Selection) -> None:
-        """Record a config that was selected without timing."""
+    def pinned(self, config: Config) -> None:
+        """Record a config that a pin selected, without timing."""
         self._start()
-        self._end(config, why, None, None)
+        self._end(config, "pin", None, None)
 
     def aborted(self, error: BaseException) -> None:
         if self._n:

@@ -71,7 +71,7 @@ def graph_text(
     symbols: dict[str, int] = {}
     loads = list(_loads(names, example_inputs, symbols))
     attributes = list(_attributes(gm, nodes))
-    body = _indented(str(gm.code).strip("\n"), "    ")
+    body = _indented(str(gm.code).strip("\n"))
     head = _head(nodes, example_inputs, options, symbols, frozen)
     sizes = "".join(f"{name} = {hint}\n" for name, hint in sorted(symbols.items()))
     return "".join(
@@ -334,7 +334,7 @@ def _function(name: str, module: torch.fx.GraphModule) -> Iterator[str]:
     yield "    def __init__(self) -> None:"
     for line in ("super().__init__()", *constants):
         yield f"        {line}"
-    yield from _indented(code, "    ").splitlines()
+    yield from _indented(code).splitlines()
     yield f"self.{name} = {name}()"
 
 
@@ -360,8 +360,8 @@ def _constant(name: str, value: Any) -> str:
     return f"torch.{function}({shape}{where}).to({value.dtype})"
 
 
-def _indented(text: str, by: str) -> str:
-    return "\n".join(f"{by}{line}" if line.strip() else "" for line in text.splitlines())
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" if line.strip() else "" for line in text.splitlines())
 
 
 _THROUGH = re.compile(

@@ -164,7 +164,8 @@ _VALUE = re.compile(
 """An attribute of the module, like a frozen weight, or an item of a call's result."""
 _PARAMETER = re.compile(r"\b(\w{1,200}): \"([^\"\n]{1,400})\"")
 _RETURN = re.compile(r"^[ \t]{1,200}return ", re.MULTILINE)
-_NAME = re.compile(r"\b[A-Za-z_]\w{0,200}\b")
+NAME = re.compile(r"\b[A-Za-z_]\w{0,200}\b")
+"""A name in Python or C++."""
 _VIEWS = {"permute", "view", "reshape", "slice", "expand", "select", "t", "transpose", "unsqueeze"}
 
 
@@ -204,7 +205,7 @@ def graph_calls(part: str, hints: Hints) -> Iterator[GraphCall]:
         # The call may be followed by the values that it was the last to use.
         arguments = line[match.end() :].partition(");")[0]
         op = op_name(target)
-        names = _NAME.findall(arguments)
+        names = NAME.findall(arguments)
         inputs = tuple(tensors[a] for a in names if a in tensors)
         unsized = sum(a in untyped for a in names)
         yield GraphCall(op, inputs, name, options_of_call(op, arguments), unsized)

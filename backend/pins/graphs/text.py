@@ -35,6 +35,7 @@ from dataclasses import dataclass, field, replace
 from backend.model.options import Options, options_of_text, text_of_options
 from backend.pins.graphs.parts import (
     HEADER,
+    NAME,
     Dim,
     GraphCall,
     GraphTensor,
@@ -248,7 +249,6 @@ _TRITON_KERNEL = re.compile(r"\b(triton_tem_\w{1,180})\b")
 _TRITON_SOURCE = re.compile(r"\bdef (triton_tem_\w{1,180})\(")
 _DECORATOR = 4000
 """Characters before a Triton kernel that contain its decorator with the launch parameters."""
-_NAME = re.compile(r"\b[A-Za-z_]\w{0,200}\b")
 _HINT = re.compile(r"reader\.symint\((\d{1,18})(?:, expr='(\w{1,60})')?\)(?:  # (\w{1,200}))?")
 _SYMBOL = re.compile(r"\b(s\d{1,10}) = (\w{1,200})\b")
 _ALIASES = {
@@ -309,7 +309,7 @@ class CppWrapper(Wrapper):
         for argument in split_arguments(arguments):
             operand = self._view(argument)
             if operand is None:
-                names = _NAME.findall(argument[:400])
+                names = NAME.findall(argument[:400])
                 operand = next(
                     (self.tensors_by_name[name] for name in names if name in self.tensors_by_name),
                     None,

@@ -198,7 +198,7 @@ def test_a_tuning_from_its_first_time_to_its_end(watch: KernelWatch, recorder: R
 def test_a_config_that_is_taken_without_timing_has_no_seconds(
     watch: KernelWatch, recorder: Recorder
 ) -> None:
-    watch.taken("x32", "pin")
+    watch.pinned("x32")
     start, refused, selected = recorder.events
     assert isinstance(start, TuningStarted) and isinstance(refused, ChoiceFailed)
     assert isinstance(selected, ChoiceSelected)

@@ -92,8 +92,8 @@ def test_the_second_time_nothing_is_compiled(tmp_path: Path) -> None:
     again = compile(KERNEL, cpu(), cache_root=tmp_path, compiler=compiler)
     assert (first.from_cache, again.from_cache, runs(tmp_path)) == (False, True, 1)
     assert (again.path, again.seconds, again.command) == (first.path, first.seconds, first.command)
-    assert first.source_path.read_text() == KERNEL
-    assert first.path == code_folder(tmp_path) / first.key[:2] / f"{first.key}.so"
+    assert first.path.with_suffix(".hip").read_text() == KERNEL
+    assert first.path.parent == code_folder(tmp_path) / first.path.stem[:2]
     assert works(first.path)
     left = {path.suffix for path in first.path.parent.iterdir()}
     assert left == {".so", ".hip", ".json", ".log", ".lock"}
@@ -104,7 +104,7 @@ def test_the_command_can_be_pasted(tmp_path: Path) -> None:
     compiled.path.unlink()
     subprocess.run(compiled.command, shell=True, check=True)
     assert works(compiled.path)
-    assert compiled.source_path.with_suffix(".log").read_text().startswith(compiled.command)
+    assert compiled.path.with_suffix(".log").read_text().startswith(compiled.command)
 
 
 def test_the_key_is_of_all_that_went_in_and_of_no_path() -> None:
@@ -335,7 +335,7 @@ def test_a_corrupt_artefact_is_rebuilt(damage: str, tmp_path: Path) -> None:
         case "no meta":
             meta.unlink()
         case "no source":
-            first.source_path.unlink()
+            first.path.with_suffix(".hip").unlink()
     again = compile(KERNEL, cpu(), cache_root=tmp_path)
     assert not again.from_cache
     assert works(again.path)

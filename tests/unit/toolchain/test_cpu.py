@@ -94,14 +94,12 @@ def test_sums_by_shuffles_and_lds() -> None:
         assert torch.equal(sums, x.sum(1))
 
 
-def test_shuffles_and_ballots() -> None:
-    out = torch.zeros(4, 64)
+def test_shuffles() -> None:
+    out = torch.zeros(2, 64)
     assert call(library("waves"), "shuffle", out) == 0
     lanes = range(64)
     assert out[0].tolist() == [lane ^ 5 for lane in lanes]
-    assert out[1].tolist() == [lane if lane % 16 + 3 >= 16 else lane + 3 for lane in lanes]
-    assert out[2].tolist() == [lane // 16 * 16 + 7 for lane in lanes]
-    assert set(out[3].tolist()) == {0xAAAA}
+    assert out[1].tolist() == [lane ^ 17 if lane // 16 % 2 else lane for lane in lanes]
 
 
 def test_lanes_exchange_through_lds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +110,8 @@ def test_lanes_exchange_through_lds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert out.tolist() == [lane ^ 1 for lane in range(64)]
 
 
-def test_atomics_and_dynamic_lds() -> None:
+def test_dynamic_lds() -> None:
     lib = library("waves")
-    counter = torch.zeros(1, dtype=torch.int32)
-    assert call(lib, "counted", counter, 7) == 0
-    assert counter.item() == 7 * 96
     out = torch.zeros(1000)
     assert call(lib, "dynamic_lds", out, 1000) == 0
     assert out.tolist() == [999 - i for i in range(1000)]

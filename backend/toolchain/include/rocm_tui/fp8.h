@@ -26,7 +26,7 @@ namespace detail {
 // 2^exponent, which is that of a normal number.
 RT_FN float power_of_two(int exponent) { return bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23); }
 
-template <int Mantissa, Special Kind>
+template <Special Kind>
 RT_FN bool is_nan(uint32_t bits) {
   if (Kind == Special::FNUZ) return bits == 0x80;
   return Kind == Special::FN ? (bits & 0x7f) == 0x7f : (bits & 0x7f) > 0x7c;
@@ -57,7 +57,7 @@ RT_FN uint8_t narrow(float value) {
 template <int Mantissa, int Bias, Special Kind>
 RT_FN float to_float(fp8<Mantissa, Bias, Kind> value) {
   const uint32_t bits = value.bits, magnitude = bits & 0x7f, sign = bits << 24 & 0x80000000;
-  if (detail::is_nan<Mantissa, Kind>(bits)) return bit_cast<float>(sign | 0x7fc00000);
+  if (detail::is_nan<Kind>(bits)) return bit_cast<float>(sign | 0x7fc00000);
   if (Kind == Special::IEEE && magnitude == 0x7c) return bit_cast<float>(sign | 0x7f800000);
   const float subnormal = static_cast<float>(magnitude) * detail::power_of_two(1 - Bias - Mantissa);
   const uint32_t normal = (magnitude << (23 - Mantissa)) + (static_cast<uint32_t>(127 - Bias) << 23);

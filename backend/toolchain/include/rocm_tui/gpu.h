@@ -14,7 +14,7 @@
 //         the units of rocm_tui/matrix.h
 // HIP     __global__, __launch_bounds__, threadIdx, blockIdx, blockDim, gridDim, __syncthreads,
 //         dim3, hipStream_t, hipError_t, hipSuccess, hipErrorInvalidValue, hipMemsetAsync,
-//         hipGetLastError; atomicAdd and __threadfence
+//         hipGetLastError
 //
 // Write rt::half in full: newer HIP headers have a `half` of their own. A kernel that is
 // `extern "C" __global__` keeps its plain name in profilers and in the resources that are read back.

@@ -129,12 +129,4 @@ RT_FN vec<T, N> load_part(const T* from, int count) {
   return out;
 }
 
-template <class T, int N>
-RT_FN void store_part(T* to, const vec<T, N>& value, int count) {
-  RT_UNROLL
-  for (int i = 0; i < N; ++i) {
-    if (i < count) to[i] = value[i];
-  }
-}
-
 }  // namespace rt

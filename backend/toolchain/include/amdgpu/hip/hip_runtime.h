@@ -16,7 +16,6 @@ typedef __UINTPTR_TYPE__ uintptr_t;
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __host__ __attribute__((host))
-#define __constant__ __attribute__((constant))
 #define __shared__ __attribute__((shared))
 #define __forceinline__ inline __attribute__((always_inline))
 
@@ -65,14 +64,6 @@ __device__ __forceinline__ void __syncthreads() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-__device__ __forceinline__ void __threadfence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
-__device__ __forceinline__ void __threadfence_block() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup"); }
-
-template <class T>
-__device__ __forceinline__ T atomicAdd(T* address, T value) {
-  return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-
 __device__ __forceinline__ int rt_lane() {
 #if RT_WAVE == 64
   return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
@@ -92,35 +83,9 @@ __device__ __forceinline__ T rt_from_lane(T value, int lane) {
 }
 
 template <class T>
-__device__ __forceinline__ T __shfl(T value, int source, int width = RT_WAVE) {
-  return rt_from_lane(value, (source & (width - 1)) + (rt_lane() & ~(width - 1)));
-}
-
-template <class T>
-__device__ __forceinline__ T __shfl_up(T value, unsigned delta, int width = RT_WAVE) {
-  const int self = rt_lane(), from = self - static_cast<int>(delta);
-  return rt_from_lane(value, from < (self & ~(width - 1)) ? self : from);
-}
-
-template <class T>
-__device__ __forceinline__ T __shfl_down(T value, unsigned delta, int width = RT_WAVE) {
-  const int self = rt_lane();
-  const bool outside = (self & (width - 1)) + static_cast<int>(delta) >= width;
-  return rt_from_lane(value, outside ? self : self + static_cast<int>(delta));
-}
-
-template <class T>
 __device__ __forceinline__ T __shfl_xor(T value, int mask, int width = RT_WAVE) {
   const int self = rt_lane(), from = self ^ mask;
   return rt_from_lane(value, from >= ((self + width) & ~(width - 1)) ? self : from);
-}
-
-__device__ __forceinline__ unsigned long long __ballot(int predicate) {
-#if RT_WAVE == 64
-  return __builtin_amdgcn_ballot_w64(predicate != 0);
-#else
-  return __builtin_amdgcn_ballot_w32(predicate != 0);
-#endif
 }
 
 struct ihipStream_t;
@@ -128,9 +93,7 @@ typedef ihipStream_t* hipStream_t;
 enum hipError_t : int {
   hipSuccess = 0,
   hipErrorInvalidValue = 1,
-  hipErrorOutOfMemory = 2,
   hipErrorInvalidConfiguration = 9,
-  hipErrorLaunchFailure = 719,
 };
 enum hipFuncAttribute { hipFuncAttributeMaxDynamicSharedMemorySize = 8 };
 

@@ -12,15 +12,6 @@ struct alignas(2) __hip_bfloat16 {
     bits = nan ? 0x7fc0 | (whole >> 16 & 0x8000u) : static_cast<uint16_t>((whole + 0x7fffu + (whole >> 16 & 1)) >> 16);
   }
   operator float() const { return rt_cpu::float_of_bits(uint32_t{bits} << 16); }
-
-  static __hip_bfloat16 from_bits(uint16_t bits) {
-    __hip_bfloat16 value;
-    value.bits = bits;
-    return value;
-  }
 };
 
-using hip_bfloat16 = __hip_bfloat16;
-
 inline float __bfloat162float(__hip_bfloat16 value) { return value; }
-inline __hip_bfloat16 __float2bfloat16(float value) { return __hip_bfloat16(value); }

@@ -75,16 +75,8 @@ struct alignas(2) __half {
   __half() = default;
   __half(float value) : bits(rt_cpu::float_to_half(value)) {}
   operator float() const { return rt_cpu::half_to_float(bits); }
-
-  static __half from_bits(uint16_t bits) {
-    __half half;
-    half.bits = bits;
-    return half;
-  }
 };
 
 using half = __half;
 
 inline float __half2float(__half value) { return value; }
-inline __half __float2half(float value) { return __half(value); }
-inline __half __float2half_rn(float value) { return __half(value); }

@@ -13,25 +13,16 @@ using hipEvent_t = cudaEvent_t;
 
 #define hipSuccess cudaSuccess
 #define hipErrorInvalidValue cudaErrorInvalidValue
-#define hipErrorOutOfMemory cudaErrorMemoryAllocation
 #define hipErrorInvalidConfiguration cudaErrorInvalidConfiguration
-#define hipErrorLaunchFailure cudaErrorLaunchFailure
 #define hipMemcpyHostToDevice cudaMemcpyHostToDevice
 #define hipMemcpyDeviceToHost cudaMemcpyDeviceToHost
-#define hipMemcpyDeviceToDevice cudaMemcpyDeviceToDevice
 #define hipFuncAttributeMaxDynamicSharedMemorySize cudaFuncAttributeMaxDynamicSharedMemorySize
 
 #define hipGetLastError cudaGetLastError
 #define hipGetErrorString cudaGetErrorString
-#define hipGetDeviceCount cudaGetDeviceCount
-#define hipSetDevice cudaSetDevice
 #define hipDeviceSynchronize cudaDeviceSynchronize
-#define hipStreamSynchronize cudaStreamSynchronize
 #define hipMalloc cudaMalloc
-#define hipFree cudaFree
 #define hipMemcpy cudaMemcpy
-#define hipMemcpyAsync cudaMemcpyAsync
-#define hipMemset cudaMemset
 #define hipMemsetAsync cudaMemsetAsync
 #define hipEventCreate cudaEventCreate
 #define hipEventRecord cudaEventRecord
@@ -39,6 +30,3 @@ using hipEvent_t = cudaEvent_t;
 #define hipEventElapsedTime cudaEventElapsedTime
 #define hipEventDestroy cudaEventDestroy
 #define hipFuncSetAttribute cudaFuncSetAttribute
-
-#define hipLaunchKernelGGL(kernel, grid, block, lds_bytes, stream, ...) \
-  kernel<<<(grid), (block), (lds_bytes), (stream)>>>(__VA_ARGS__)
