@@ -58,7 +58,6 @@ class NotTried(RocmTuiError):
 class CapturedGraph:
     """The text of a captured graph, its path, and the hash that a person agrees to."""
 
-    graph: str
     path: Path
     data: bytes
 
@@ -116,7 +115,7 @@ def text_of(layout: Layout, graph: str) -> CapturedGraph:
         raise NotTried(f"cannot read {path}: {error.strerror or error}") from error
     if len(data) > MOST_TEXT:
         raise NotTried(f"{path} has more than {MOST_TEXT >> 20} MiB, which is no graph's text")
-    return CapturedGraph(graph, path, data)
+    return CapturedGraph(path, data)
 
 
 def accepted_path(layout: Layout) -> Path:

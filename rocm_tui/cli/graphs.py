@@ -454,7 +454,7 @@ def improve_command(
     """
     common.report_settings()
     limit = seconds_given(budget, "--budget")
-    margin = None if within is None else check_percent(within, "--within")
+    margin = None if within is None else check_percent(within)
     if gpus < 1 or (gpus > 1 and device is not None):
         raise UsageError("--gpus N takes the first N visible GPUs, at least 1; leave out --device")
     several = first_gpus(os.environ, gpus)

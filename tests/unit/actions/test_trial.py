@@ -445,17 +445,17 @@ def test_three_choices_are_tried_unasked() -> None:
 
 
 def test_options_that_often_help_are_tried_whatever_the_text_says_of_its_own() -> None:
-    odd = CapturedGraph("abcdef0", Path("/g.py"), b"no head at all")
+    odd = CapturedGraph(Path("/g.py"), b"no head at all")
     cpu, gpu = options_to_try(odd, "cpu"), options_to_try(odd, "cuda")
     assert cpu and gpu and all(isinstance(option, CompileOption) for option in (*cpu, *gpu))
 
 
 def test_the_body_of_a_text_begins_where_it_computes() -> None:
     data = b"import torch\n\nclass G:\n    def forward(self, a):\n\n        return a\x1b\n"
-    text = CapturedGraph("abcdef0", Path("/g.py"), data)
+    text = CapturedGraph(Path("/g.py"), data)
     assert text.body[0].strip() == "def forward(self, a):" and len(text.body) == 2
     assert not any("\x1b" in line for line in text.lines) and len(text.lines) == 6
-    assert CapturedGraph("a", Path("/g.py"), b"one\n\ntwo\n").body == ["one", "two"]
+    assert CapturedGraph(Path("/g.py"), b"one\n\ntwo\n").body == ["one", "two"]
 
 
 def test_no_trials_are_no_result() -> None:
