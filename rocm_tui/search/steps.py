@@ -52,6 +52,7 @@ from rocm_tui.search.types import (
     TrialStep,
     Try,
     agrees,
+    best_result,
     differs,
     results,
 )
@@ -179,18 +180,9 @@ def _differed(turn: Sequence[Try]) -> bool:
 
 
 def best_arm(attempt: Try) -> Arm | None:
-    """Return the fastest of the arms that make the graph faster, also than a new tuning does, with
-    the same outputs; None if there are none."""
-    trial = attempt.trial
-    better = [
-        (result.ratio, at)
-        for at, (_, result) in enumerate(results(attempt))
-        if trial is not None
-        and trial.is_faster(result)
-        and result.ratio is not None
-        and agrees(result)
-    ]
-    return results(attempt)[min(better)[1]][0] if better else None
+    """Return the arm with the best result of its trial; None if no arm is better."""
+    best = None if attempt.trial is None else best_result(attempt.trial)
+    return next((arm for arm, result in results(attempt) if result is best), None)
 
 
 def _pruned(attempt: Try) -> Arm:

@@ -44,7 +44,6 @@ from rocm_tui.render.graphs import (
     ARMS,
     TrialJson,
     arm_lines,
-    best_arm,
     kernel_alone,
     output,
     pin_command,
@@ -53,6 +52,7 @@ from rocm_tui.render.graphs import (
     trial_line,
 )
 from rocm_tui.render.table import text_table
+from rocm_tui.search.types import best_result
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
 from rocm_tui.session.model import Row
 from tests.support.pin_lab import KEY, make_layout
@@ -295,7 +295,7 @@ def test_outputs_that_differed_in_one_process_differ(at: int) -> None:
         arms = [odd if number == at else fast for number in range(3)]
         done = combined([trial(each) for each in arms])
         assert done.arms[1].error == 0.5
-        assert best_arm(done) is None and pin_command(done, TUNING, "abc1234") == ""
+        assert best_result(done) is None and pin_command(done, TUNING, "abc1234") == ""
     unknown = [replace(fast, error=None if number == at else 0.0) for number in range(3)]
     assert combined([trial(each) for each in unknown]).arms[1].error is None
     assert combined([trial(fast)] * 3).arms[1].error == 0.0
@@ -364,11 +364,11 @@ def test_outputs_that_differ_too_much_are_never_the_best() -> None:
     wrong = arm(A, 0.5, error=0.3, allowed=1e-5)
     right = arm(B, 0.9, error=1e-6, allowed=1e-5)
     both = trial(wrong, right)
-    assert best_arm(both) == right
+    assert best_result(both) == right
     assert pin_command(both, TUNING, "abc1234") == "rocm-tui pin abc1234 cpp_B"
     assert any("computes something else" in text for text in sentences(both, TUNING))
     unknown = trial(arm(A, 0.5, error=None))
-    assert best_arm(unknown) is None and pin_command(unknown, TUNING, "abc1234") == ""
+    assert best_result(unknown) is None and pin_command(unknown, TUNING, "abc1234") == ""
     assert "differ" not in " ".join([short(unknown), *sentences(unknown)])
     assert output(wrong).startswith("differs") and output(right) == "1e-06"
     assert output(arm(error=0.0)) == "same bits" and output(arm(error=inf)).startswith("differs")
@@ -404,7 +404,7 @@ def test_the_short_line_of_a_job() -> None:
 def test_an_option_that_is_no_faster_than_a_new_tuning_is_no_gain() -> None:
     control, option = arm((RETUNED,), 0.75), arm((COMBO,), 0.74, retuned=True)
     tried = trial(option, control)
-    assert best_arm(tried) is None
+    assert best_result(tried) is None
     assert short(tried) == "graph as retuned with combo_kernels=True"
     table = text_table(ARMS, arm_lines(tried))
     assert "as retuned" in table and "tuned again" in table
@@ -415,7 +415,7 @@ def test_an_option_that_is_no_faster_than_a_new_tuning_is_no_gain() -> None:
     line = trial_line(tried)
     assert line is not None and "good" not in {style for _, style in line}
     better = replace(option, ratio=0.6, ratio_low=0.59, ratio_high=0.61)
-    assert best_arm(trial(better, control)) == better
+    assert best_result(trial(better, control)) == better
 
 
 def test_json_is_strict() -> None:
@@ -507,7 +507,7 @@ def test_a_control_that_ends_its_worker_is_left_out(tmp_path: Path) -> None:
     assert [job.control for job in worker.jobs] == [True, False]
     assert [each.swaps for each in tried.arms] == [(), (COMBO,), (RETUNED,)]
     assert tried.arms[-1].failed == "the worker died of SIGSEGV" and tried.control is None
-    assert tried.verdict(tried.arms[1]) == "unclear" and best_arm(tried) is None
+    assert tried.verdict(tried.arms[1]) == "unclear" and best_result(tried) is None
     assert short(tried) == "graph unclear with combo_kernels=True"
     (said,) = (line for line in sentences(tried) if "with combo_kernels" in line)
     assert "unclear whether tuning it again would do the same" in said
@@ -520,5 +520,5 @@ def test_a_control_that_a_process_lacks_has_no_times_in_several() -> None:
     lacking = combined([trial(option, control), trial(option, control), trial(option)])
     assert [each.swaps for each in lacking.arms] == [(), (COMBO,), (RETUNED,)]
     assert lacking.control is None and lacking.verdict(lacking.arms[1]) == "unclear"
-    assert lacking.arms[2].ratio is None and best_arm(lacking) is None
-    assert best_arm(combined([trial(option)] * 3)) is not None
+    assert lacking.arms[2].ratio is None and best_result(lacking) is None
+    assert best_result(combined([trial(option)] * 3)) is not None
