@@ -29,14 +29,7 @@ from backend.pins.undo import next_undo, undo
 from backend.sharing.share import Machine, PinExport, SharedPin, read_share
 from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.measure import Measuring
-from rocm_tui.actions.pin import (
-    Pinnable,
-    Pinned,
-    check_plan,
-    pin_choice,
-    pinnable,
-    plan_pin,
-)
+from rocm_tui.actions.pin import Pinnable, Pinned, check_plan, pin_choice, pinnable, plan_pin
 from rocm_tui.actions.sources import (
     cache_dir_of,
     entries_left_out,

@@ -283,7 +283,6 @@ class GraphTrial:
         rounds: int = 0,
         threads: int | None = None,
         error: float = ERROR,
-        stock: bool = False,
         fresh: bool = False,
         gpus: tuple[str, ...] = (),
         control: bool = True,
@@ -299,7 +298,6 @@ class GraphTrial:
             rounds=rounds,
             error=error,
             threads=threads,
-            stock=stock,
             fresh=fresh,
             gpus=gpus,
             control=control,
@@ -314,8 +312,7 @@ class GraphTrial:
     def several(self, processes: int) -> list[Trial]:
         """Run that number of trials. Several run in processes of their own, which compile side by
         side; some may be missing. Raises what `once` raises."""
-        if not self._job.stock:
-            private_cache(self._layout)
+        private_cache(self._layout)
         result = self._do(replace(self._job, processes=processes))
         if result.trial is None or not result.ok:
             raise NotTried(plain(result.reason or "the worker gave no trial"))

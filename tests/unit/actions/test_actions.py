@@ -24,13 +24,7 @@ from rocm_tui.actions.measure import (
     choices_to_measure,
     measure_job,
 )
-from rocm_tui.actions.pin import (
-    pin_choice,
-    pinnable,
-    plan_pin,
-    take_all_back,
-    take_back,
-)
+from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, take_all_back, take_back
 from rocm_tui.actions.sources import (
     cache_dir_of,
     load_model,

@@ -488,12 +488,6 @@ def test_of_several_arms_all_that_one_choice_breaks_are_left_out(tmp_path: Path)
     assert [bool(one.failed) for one in done.arms] == [False, False, True, True]
 
 
-def test_a_stock_trial_needs_no_private_cache(tmp_path: Path) -> None:
-    layout, worker = make_layout(tmp_path), Worker(answered)
-    GraphTrial(worker, layout, "abcdef0", [(), A], stock=True).once()
-    assert worker.jobs[0].stock and not (layout.graphs / "cache").exists()
-
-
 def test_a_control_that_ends_its_worker_is_left_out(tmp_path: Path) -> None:
     def answer(job: TrialJob) -> TrialResult:
         if job.control:
