@@ -37,7 +37,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from math import inf, log
 from statistics import fmean, median
 
 from backend.measure.trial import across_processes
@@ -54,6 +53,7 @@ from rocm_tui.search.types import (
     agrees,
     best_result,
     differs,
+    half_width,
     results,
 )
 
@@ -249,10 +249,7 @@ def _pair(arms: Sequence[TrialArm]) -> _Pair | None:
     before, after = arms
     if not before.ms or not after.ms or not after.ratio or not agrees(after):
         return None
-    half = inf
-    if after.ratio_low and after.ratio_high:
-        half = log(after.ratio_high / after.ratio_low) / 2
-    return _Pair(before, after, before.ms, after.ms, after.ratio, half)
+    return _Pair(before, after, before.ms, after.ms, after.ratio, half_width(after))
 
 
 def _pairs(turn: Sequence[Try]) -> list[_Pair]:
