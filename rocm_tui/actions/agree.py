@@ -18,26 +18,18 @@ from backend.counted import counted, noun
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable, StoreError
-from backend.model.choice import Caches, Choice, Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.inductor_kernel import TRITON, is_inductors
 from backend.model.problem import TuningKey
 from backend.model.session import CACHE_FILES, Fault, Session, systems_of
 from backend.model.tuning import Tuning
 from backend.pins.file import PinGroup, new_group
 from backend.pins.plan import PinPlan
+from backend.pins.undo import next_undo, undo
 from backend.sharing.share import Machine, PinExport, SharedPin, read_share
 from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.measure import Measuring
-from rocm_tui.actions.pin import (
-    Pinnable,
-    Pinned,
-    check_plan,
-    next_step_back,
-    pin_choice,
-    pinnable,
-    plan_pin,
-    step_back,
-)
+from rocm_tui.actions.pin import Pinnable, Pinned, check_plan, pin_choice, pinnable, plan_pin
 from rocm_tui.actions.sources import (
     cache_dir_of,
     entries_left_out,
@@ -545,10 +537,10 @@ def _take_back(group: PinGroup, count: int, layout: Layout) -> str:
         return ""
     stay = counted(count, "pin that was made stays", "pins that were made stay")
     try:
-        last = next_step_back(layout)
+        last = next_undo(layout)
         if last is None or last.group != group:
             return f"{stay}, since others changed pins meanwhile; `rocm-tui pin` lists them"
-        step_back(layout, last)
+        undo(layout, last)
     except StoreError as error:
         return (
             f"{stay} ({error}); `{ShellCommands(layout).undo()}` undoes {noun(count, 'it', 'them')}"
@@ -561,7 +553,6 @@ class Measured:
     """The measurement of the choices that were selected for a problem, or the reason why there is
     none."""
 
-    differing: DifferingProblem
     measurement: Measurement | None
     reason: str = ""
 
@@ -571,17 +562,16 @@ def measure_chosen(
     run: RunJob,
     *,
     budget: float | None = None,
-    caches: Caches = "cold",
 ) -> Iterator[Measured]:
     """Measure what was chosen, one problem after another. What cannot be has a reason."""
     for each in differing:
         tuning = _measured_as(each)
         try:
             chosen = [own_choice(tuning, group.choice) for group in each.groups]
-            measuring = Measuring(run, tuning, chosen, budget=budget, caches=caches)
-            yield Measured(each, measuring.once())
+            measuring = Measuring(run, tuning, chosen, budget=budget, caches="cold")
+            yield Measured(measuring.once())
         except RocmTuiError as error:
-            yield Measured(each, None, str(error))
+            yield Measured(None, str(error))
 
 
 def _measured_as(differing: DifferingProblem) -> Tuning:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from backend.counted import counted
@@ -160,10 +160,10 @@ def measurement_of(result: MeasureResult) -> Measurement:
     return result.measurement
 
 
-def check_percent(value: float, name: str) -> float:
-    """A percentage as a share. Raises UsageError, which calls it by `name`."""
+def check_percent(value: float) -> float:
+    """The percentage of `--within` as a share. Raises UsageError."""
     if not 0 <= value < 1e9:
-        raise UsageError(f"{name} is a percentage, 0 or more")
+        raise UsageError("--within is a percentage, 0 or more")
     return value / 100
 
 
@@ -209,11 +209,11 @@ def time_of(row: Row) -> float:
     return stats.time_ms(row.tuning, stats.winner(row.tuning)) or 0.0
 
 
-def find_suspects(rows: Iterable[Row], share: Callable[[Row], float] = time_of) -> Suspects:
-    """The suspects among `rows`, those with the largest `share` first."""
+def find_suspects(rows: Iterable[Row]) -> Suspects:
+    """The suspects among `rows`, those whose winners take longest first."""
     suspects: dict[object, Suspect] = {}
     others = 0
-    for row in sorted((row for row in rows if row.suspect), key=share, reverse=True):
+    for row in sorted((row for row in rows if row.suspect), key=time_of, reverse=True):
         try:
             choices = _suspect_choices(row)
         except RocmTuiError:

@@ -1,4 +1,4 @@
-"""Pin a choice, take pins back, apply them again."""
+"""Pin a choice, take pins back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from backend.model.session import Session
 from backend.model.tuning import Pin
 from backend.pins.file import PinGroup, new_group
 from backend.pins.plan import PinPlan, check_agreed
-from backend.pins.state import PinReport, PinStatus
+from backend.pins.state import PinReport
 from backend.pins.store import PinStore
-from backend.pins.undo import Undo, next_undo, undo
 from rocm_tui.errors import NoSuchChoice, NotPinnable
 from rocm_tui.session.find import find_device_choice, system_hash
 from rocm_tui.session.model import Row
@@ -131,24 +130,3 @@ def take_all_back(layout: Layout) -> list[Pin]:
     """Restore what any pin changed; the pins that were. Raises StoreError."""
     store = PinStore(layout)
     return [report.pin for report in store.unpin_all(group=new_group("unpin --all"))]
-
-
-def reapply_pins(layout: Layout, *, thorough: bool = False) -> list[PinStatus]:
-    """Apply again what drifted away; each pin with its state then. Raises StoreError."""
-    return PinStore(layout).reconcile(thorough=thorough)
-
-
-def next_step_back(layout: Layout) -> Undo | None:
-    """Return what `step_back` would undo: a pin or an unpin, or all those of one command.
-
-    None if nothing is left. Raises StoreError.
-    """
-    return next_undo(layout)
-
-
-def step_back(layout: Layout, step: Undo) -> list[PinReport]:
-    """Undo the whole step, or nothing.
-
-    Raises StoreError, also if it is no longer the next step.
-    """
-    return undo(layout, step)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import inf, isfinite, log
+from math import isfinite
 from pathlib import Path
 
 import psutil
@@ -38,7 +38,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob, without_broken
 from rocm_tui.search.options import worth_trying
-from rocm_tui.search.types import trouble_of
+from rocm_tui.search.types import half_width, trouble_of
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, find_graph
 from rocm_tui.session.model import Row
@@ -58,7 +58,6 @@ class NotTried(RocmTuiError):
 class CapturedGraph:
     """The text of a captured graph, its path, and the hash that a person agrees to."""
 
-    graph: str
     path: Path
     data: bytes
 
@@ -116,7 +115,7 @@ def text_of(layout: Layout, graph: str) -> CapturedGraph:
         raise NotTried(f"cannot read {path}: {error.strerror or error}") from error
     if len(data) > MOST_TEXT:
         raise NotTried(f"{path} has more than {MOST_TEXT >> 20} MiB, which is no graph's text")
-    return CapturedGraph(graph, path, data)
+    return CapturedGraph(path, data)
 
 
 def accepted_path(layout: Layout) -> Path:
@@ -284,7 +283,6 @@ class GraphTrial:
         rounds: int = 0,
         threads: int | None = None,
         error: float = ERROR,
-        stock: bool = False,
         fresh: bool = False,
         gpus: tuple[str, ...] = (),
         control: bool = True,
@@ -300,7 +298,6 @@ class GraphTrial:
             rounds=rounds,
             error=error,
             threads=threads,
-            stock=stock,
             fresh=fresh,
             gpus=gpus,
             control=control,
@@ -315,8 +312,7 @@ class GraphTrial:
     def several(self, processes: int) -> list[Trial]:
         """Run that number of trials. Several run in processes of their own, which compile side by
         side; some may be missing. Raises what `once` raises."""
-        if not self._job.stock:
-            private_cache(self._layout)
+        private_cache(self._layout)
         result = self._do(replace(self._job, processes=processes))
         if result.trial is None or not result.ok:
             raise NotTried(plain(result.reason or "the worker gave no trial"))
@@ -369,11 +365,11 @@ def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
     timed = [arm for arm in last.arms if all(arm.swaps in its for its in every)]
     alive = [arm for arm in timed if arm.swaps not in failed]
     # A process in which others took the CPU all the time has no times, and is left out of them.
-    knowing = [its for its in every if all(isfinite(_half(its[a.swaps])) for a in alive)]
+    knowing = [its for its in every if all(isfinite(half_width(its[a.swaps])) for a in alive)]
     by_process = knowing or every
     ratios, times, halves = (
         [{at: number(its[arm.swaps]) for at, arm in enumerate(alive)} for its in by_process]
-        for number in (_ratio, _ms, _half)
+        for number in (_ratio, _ms, half_width)
     )
     control = control_of(last.arms[0].swaps)
     lacking = sum(control not in its for its in every)
@@ -422,10 +418,3 @@ def _ratio(arm: TrialArm) -> float:
 
 def _ms(arm: TrialArm) -> float:
     return 0.0 if arm.ms is None else arm.ms
-
-
-def _half(arm: TrialArm) -> float:
-    """Half the width of the interval of the log of its ratio."""
-    if not arm.ratio_low or not arm.ratio_high:
-        return inf
-    return log(arm.ratio_high / arm.ratio_low) / 2

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryDirectory
 
 from backend.counted import counted
@@ -133,14 +132,13 @@ def _able(result: TunableOpResult, lines: Sequence[str]) -> TunableOpResult:
     if not result.able:
         raise RocmTuiError(
             plain(f"{counted(len(lines), 'product')} not tuned: {result.reason}; where it can: ")
-            + elsewhere("UNTUNED.csv")
+            + ELSEWHERE
         )
     return result
 
 
-def elsewhere(untuned: str) -> str:
-    """The command that tunes a list with PyTorch alone."""
-    return TUNABLEOP_RUN.replace("{file}", quote(untuned))
+ELSEWHERE = TUNABLEOP_RUN.replace("{file}", "UNTUNED.csv")
+"""The command that tunes a list with PyTorch alone."""
 
 
 def _fit(result: TunableOpResult) -> list[TunedRow]:

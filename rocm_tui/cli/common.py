@@ -56,10 +56,6 @@ class CommandArguments(SimpleNamespace):
     """The values of a command's options and arguments, by their names."""
 
 
-def layout_of(args: CommandArguments) -> Layout:
-    return layout_at(args.cache_dir)
-
-
 def layout_at(root: Path | None) -> Layout:
     """The layout of the cache directory that was named, or of Inductor's own."""
     return Layout(root.absolute() if root else cache_dir())

@@ -67,7 +67,6 @@ from rocm_tui.render.graphs import (
     TrialJson,
     arm_label,
     arm_lines,
-    best_arm,
     graph_text,
     graph_title,
     options_lines,
@@ -103,7 +102,7 @@ from rocm_tui.render.spread import (
 from rocm_tui.render.table import hanging, text_table
 from rocm_tui.search.options import graph_option
 from rocm_tui.search.steps import finished
-from rocm_tui.search.types import Search
+from rocm_tui.search.types import Search, best_result
 from rocm_tui.session.find import find_device_choice
 from rocm_tui.session.graph_rows import GraphRow, find_graph, graph_rows
 from rocm_tui.session.model import Model, Row
@@ -394,7 +393,7 @@ def _tune_cold(args: TrialOptions, command: Sequence[str], steps: Steps, count: 
 def _print_trial(row: Row | None, trial: Trial, commands: ShellCommands) -> None:
     table = text_table(ARMS, arm_lines(trial))
     common.print_paragraphs(table, sentences(trial, row.tuning if row else None))
-    best = best_arm(trial)
+    best = best_result(trial)
     if row is not None and (command := pin_command(trial, row.tuning, row.id, commands.line)):
         say.out(f"To use it: {command}")
     if best is not None:
@@ -454,7 +453,7 @@ def improve_command(
     """
     common.report_settings()
     limit = seconds_given(budget, "--budget")
-    margin = None if within is None else check_percent(within, "--within")
+    margin = None if within is None else check_percent(within)
     if gpus < 1 or (gpus > 1 and device is not None):
         raise UsageError("--gpus N takes the first N visible GPUs, at least 1; leave out --device")
     several = first_gpus(os.environ, gpus)

@@ -187,7 +187,7 @@ def measure_command(
     common.require_at_most_one(cold=cold, hot=hot)
     common.report_settings()
     seconds_given(budget, "--budget")
-    margin = check_percent(within, "--within")
+    margin = check_percent(within)
     if repeat < 1:
         raise UsageError("--repeat is how often to measure, 1 or more")
     layout = common.layout_at(cache_dir)

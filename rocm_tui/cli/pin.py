@@ -14,16 +14,14 @@ from backend.model.inductor_kernel import is_inductors
 from backend.model.tuning import Pin
 from backend.pins.plan import PinPlan
 from backend.pins.store import PinStore
+from backend.pins.undo import next_undo, undo
 from rocm_tui import say
 from rocm_tui.actions.pin import (
     Pinnable,
     Pinned,
-    next_step_back,
     pin_choice,
     pinnable,
     plan_pin,
-    reapply_pins,
-    step_back,
     take_all_back,
     take_back,
 )
@@ -272,8 +270,9 @@ def pins_command(reconcile: bool, history: bool, cache_dir: Path | None, json: b
 
 def _list(layout: Layout, *, reconcile: bool, history: bool, json: bool) -> int:
     """Print the pins and, if wanted, the history; exit code 1 if one of them is not active."""
-    statuses = reapply_pins(layout, thorough=True) if reconcile else PinStore(layout).status()
-    events = PinStore(layout).history() if history else ()
+    store = PinStore(layout)
+    statuses = store.reconcile(thorough=True) if reconcile else store.status()
+    events = store.history() if history else ()
     if json:
         say.out_json(
             PinsJson(
@@ -283,7 +282,7 @@ def _list(layout: Layout, *, reconcile: bool, history: bool, json: bool) -> int:
         )
     else:
         say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
-        for pin in PinStore(layout).unfinished():
+        for pin in store.unfinished():
             what = f"the unpin of {plain(pin.label)} was interrupted"
             say.err(f"{what}, and it may still win: `rocm-tui unpin {pin.id}` finishes it")
         for event in events:
@@ -304,9 +303,9 @@ def undo_command(dry_run: bool, cache_dir: Path | None, json: bool) -> int:
 
 def _undo(layout: Layout, *, dry_run: bool, json: bool) -> int:
     """Undo all that one command pinned or unpinned; exit code 1 if nothing is left to undo."""
-    step = next_step_back(layout)
+    step = next_undo(layout)
     if step is not None and not dry_run:
-        step_back(layout, step)
+        undo(layout, step)
     if json:
         say.out_json(UndoJson.of(step, dry_run=dry_run))
     elif step is not None:

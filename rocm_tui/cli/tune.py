@@ -151,7 +151,7 @@ def tune_command(**given: Any) -> int:
     rocm-tui tune --tunableop -o RESULTS.csv UNTUNED.csv...
     """
     args = CommandArguments(**given)
-    layout = common.layout_of(args)
+    layout = common.layout_at(args.cache_dir)
     if args.tunableop:
         from rocm_tui.cli.tune_tunableop import tune_tunableop  # with what reads tables
 

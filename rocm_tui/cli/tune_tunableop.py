@@ -8,7 +8,7 @@ from typing import Any
 from backend.counted import counted
 from backend.disk.layout import Layout
 from rocm_tui import say
-from rocm_tui.actions.tunableop import Outcome, WantedProducts, elsewhere, tune_products, wanted_in
+from rocm_tui.actions.tunableop import ELSEWHERE, Outcome, WantedProducts, tune_products, wanted_in
 from rocm_tui.cli.common import CommandArguments, ExitCode, options_given, print_list
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import UsageError
@@ -40,7 +40,7 @@ def tune_tunableop(args: CommandArguments, layout: Layout) -> int:
     _tell_others(wanted)
     if args.dry_run or not wanted.lines:
         if wanted.lines and not args.json:
-            say.err(f"PyTorch alone tunes them so: {elsewhere('UNTUNED.csv')}")
+            say.err(f"PyTorch alone tunes them so: {ELSEWHERE}")
         return print_list(ProductsToTuneJson(list(wanted.lines)), wanted.lines, args.json)
     work = Work(layout, args.python, args.device)
     outcome = Outcome()

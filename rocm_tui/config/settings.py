@@ -32,7 +32,6 @@ ThemeName = Literal[
     "rocm-blue-orange-light",
     "rocm-16",
 ]
-THEMES: tuple[str, ...] = get_args(ThemeName)
 Seconds = Annotated[float, Meta(ge=1, le=1_000_000)]
 
 

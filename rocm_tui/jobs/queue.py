@@ -76,7 +76,6 @@ class Job:
     key: TuningKey | None
     tuning: str | None
     state: JobState
-    asked: float
     started: float | None = None
     ended: float | None = None
     progress: Progress = field(default_factory=Progress)
@@ -180,7 +179,6 @@ class JobQueue:
                 tuning=order.tuning,
                 command=order.command,
                 state="queued",
-                asked=time.time(),
             )
             lanes = {order.lane: order.env, **order.other_lanes}
             entry = self._entries[job.id] = _Entry(order, job, lanes)

@@ -76,16 +76,11 @@ def first_gpus(env: Mapping[str, str], count: int) -> tuple[str, ...]:
 
 
 def run_job(
-    job: WorkerJob[R],
-    on_progress: OnProgress | None = None,
-    *,
-    python: str,
-    cache_dir: Path | None = None,
-    timeout: float = TIMEOUT,
+    job: WorkerJob[R], *, python: str, cache_dir: Path | None = None, timeout: float = TIMEOUT
 ) -> R:
     """Do one job in a worker of its own. Raises JobError."""
     with spawn_worker(python, cache_dir) as worker:
-        return worker.run(job, on_progress, timeout)
+        return worker.run(job, timeout=timeout)
 
 
 def spawn_worker(

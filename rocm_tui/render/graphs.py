@@ -36,7 +36,7 @@ from rocm_tui.render.pins import moment
 from rocm_tui.render.shares import SIGNS
 from rocm_tui.render.table import Field, Line, hanging, text_table
 from rocm_tui.search.options import DEFAULT
-from rocm_tui.search.types import agrees, differs
+from rocm_tui.search.types import agrees, best_result, differs
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
@@ -462,15 +462,9 @@ def kernel_alone(tuning: Tuning, arm: TrialArm) -> str:
     return f"{said}: the graph is what counts" if differ and verdict != arm.verdict else said
 
 
-def best_arm(trial: Trial) -> TrialArm | None:
-    """The arm that makes the graph clearly faster, the fastest of several, and right."""
-    better = (arm for arm in trial.rivals if trial.is_faster(arm) and agrees(arm))
-    return min(better, key=lambda arm: arm.ratio or 1.0, default=None)
-
-
 def pin_command(trial: Trial, tuning: Tuning, id: str, line: CommandLine = command_line) -> str:
     """What to type to have the graph faster; empty where nothing is."""
-    best = best_arm(trial)
+    best = best_result(trial)
     if best is None or len(best.swaps) != 1 or not swaps_of(best.swaps):
         return ""
     return plain(line("pin", id, pinnable(tuning, best.swaps[0].identity)))
@@ -523,7 +517,7 @@ def short(trial: Trial) -> str:
     arms = [arm for arm in trial.rivals if not arm.failed]
     if not arms:
         return "no choice could be run in the graph"
-    best = best_arm(trial) or arms[0]
+    best = best_result(trial) or arms[0]
     verdict = arm_verdict(trial, best)
     text = f"graph {verdict}"
     if verdict in ("faster", "slower") and best.ratio is not None:
@@ -543,7 +537,7 @@ def trial_line(trial: Trial | None) -> Line | None:
     """`In graph b3f21aa: the graph is 4.4 % faster (3.9 to 4.9 %) with cpp_A`; None without one."""
     if trial is None or not trial.rivals:
         return None
-    best = best_arm(trial) or trial.rivals[0]
+    best = best_result(trial) or trial.rivals[0]
     good = agrees(best) and not best.failed
     style = _STYLES.get(arm_verdict(trial, best), "") if good else ""
     more = len(trial.rivals) - 1

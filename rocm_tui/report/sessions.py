@@ -42,11 +42,11 @@ class SessionRow:
         return self.process.activity
 
 
-def session_rows(model: Model, rows: Iterable[Row] | None = None) -> list[SessionRow]:
-    """List the latest first, processes of a run together. `rows` are counted, by default all."""
+def session_rows(model: Model) -> list[SessionRow]:
+    """List the latest first, processes of a run together."""
     processes = model.processes.all()
     called = names(process.session for process in processes)
-    tuned, cached, seconds = _counts(model.rows() if rows is None else rows)
+    tuned, cached, seconds = _counts(model.rows())
     return [
         SessionRow(called[id], process, tuned[id], cached[id], seconds[id], member=at > 0)
         for run in _runs(processes)

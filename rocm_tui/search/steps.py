@@ -37,7 +37,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from math import inf, log
 from statistics import fmean, median
 
 from backend.measure.trial import across_processes
@@ -52,7 +51,9 @@ from rocm_tui.search.types import (
     TrialStep,
     Try,
     agrees,
+    best_result,
     differs,
+    half_width,
     results,
 )
 
@@ -179,18 +180,9 @@ def _differed(turn: Sequence[Try]) -> bool:
 
 
 def best_arm(attempt: Try) -> Arm | None:
-    """Return the fastest of the arms that make the graph faster, also than a new tuning does, with
-    the same outputs; None if there are none."""
-    trial = attempt.trial
-    better = [
-        (result.ratio, at)
-        for at, (_, result) in enumerate(results(attempt))
-        if trial is not None
-        and trial.is_faster(result)
-        and result.ratio is not None
-        and agrees(result)
-    ]
-    return results(attempt)[min(better)[1]][0] if better else None
+    """Return the arm with the best result of its trial; None if no arm is better."""
+    best = None if attempt.trial is None else best_result(attempt.trial)
+    return next((arm for arm, result in results(attempt) if result is best), None)
 
 
 def _pruned(attempt: Try) -> Arm:
@@ -257,10 +249,7 @@ def _pair(arms: Sequence[TrialArm]) -> _Pair | None:
     before, after = arms
     if not before.ms or not after.ms or not after.ratio or not agrees(after):
         return None
-    half = inf
-    if after.ratio_low and after.ratio_high:
-        half = log(after.ratio_high / after.ratio_low) / 2
-    return _Pair(before, after, before.ms, after.ms, after.ratio, half)
+    return _Pair(before, after, before.ms, after.ms, after.ratio, half_width(after))
 
 
 def _pairs(turn: Sequence[Try]) -> list[_Pair]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf, log
 from typing import Annotated, Literal
 
 from backend.model.choice import Verdict
@@ -217,6 +218,20 @@ def differs(arm: TrialArm) -> bool:
     """Whether its outputs were compared with the baseline's, and rounding does not explain the
     difference."""
     return arm.failed.startswith(WRONG) or (arm.error is not None and not agrees(arm))
+
+
+def half_width(arm: TrialArm) -> float:
+    """Half the width of the interval of the log of its ratio; infinite without an interval."""
+    if not arm.ratio_low or not arm.ratio_high:
+        return inf
+    return log(arm.ratio_high / arm.ratio_low) / 2
+
+
+def best_result(trial: Trial) -> TrialArm | None:
+    """Return the fastest of the arms that make the graph faster, also than a new tuning does, with
+    the same outputs; None if there are none."""
+    better = (arm for arm in trial.rivals if trial.is_faster(arm) and agrees(arm))
+    return min(better, key=lambda arm: arm.ratio or 1.0, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

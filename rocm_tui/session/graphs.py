@@ -327,7 +327,6 @@ class ProgramGraphs:
     when it was heard of last."""
 
     name: str
-    run: Run
     graphs: tuple[GraphSeen, ...]
     total: float
     latest: float
@@ -600,7 +599,6 @@ class Graphs:
         heard += [self._sessions[process].started for process in run if process in self._sessions]
         return ProgramGraphs(
             program_name(sorted(run)[0], self._sessions, len(run)),
-            run,
             tuple(graphs),
             total_ms(graphs),
             max(heard, default=0.0),

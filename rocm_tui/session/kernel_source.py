@@ -75,17 +75,10 @@ class ChoiceKernel:
 
 
 def kernel_of(
-    tuning: Tuning,
-    choice: Choice,
-    session: Session | None,
-    layout: Layout,
-    resources: KernelResources | None = None,
+    tuning: Tuning, choice: Choice, session: Session | None, layout: Layout
 ) -> ChoiceKernel:
-    """What is at hand of a choice. Raises NoKernelSource where its source is not.
-
-    `resources` are those of the cache dir, where the caller has looked before.
-    """
-    resources = resources or KernelResources(layout.root)
+    """What is at hand of a choice. Raises NoKernelSource where its source is not."""
+    resources = KernelResources(layout.root)
     source = _source(tuning, choice, session, layout, resources)
     own = template_of(choice)
     if own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import to_thread
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
@@ -337,6 +337,10 @@ class BaseScreen(_MountedScreen[None]):
     LEAVE: ClassVar[Key] = ("esc q", "back", "app.close")
     _before: Widget | None = None
     """The widget that had the focus before the terminal became too small."""
+    _reading = False
+    """Whether a worker of `read_latest` is at work."""
+    _outdated = False
+    """Whether that worker has to read again."""
 
     @property
     def program(self) -> BaseApp:
@@ -382,6 +386,25 @@ class BaseScreen(_MountedScreen[None]):
         finally:
             if not self.display:
                 raise asyncio.CancelledError
+
+    def read_latest(self, read: Callable[[], Awaitable[None]], pause: float = 0.0) -> None:
+        """Await `read`, and if this is called meanwhile, await it again `pause` seconds later.
+
+        One read at a time: on a slow file system, updates must not restart it for ever.
+        """
+        self._outdated = True
+        if not self._reading:
+            self._reading = True
+            self.run_worker(self._read_latest(read, pause))
+
+    async def _read_latest(self, read: Callable[[], Awaitable[None]], pause: float) -> None:
+        while self.display:  # a screen that closes has lost its widgets
+            self._outdated = False
+            await read()
+            if not self._outdated:
+                break
+            await asyncio.sleep(pause)
+        self._reading = False
 
     def require(self, item: _Item | None, name: str) -> _Item | None:
         """Return the item under the cursor, a `name`; if there is none, show a notice."""

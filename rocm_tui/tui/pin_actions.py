@@ -12,25 +12,12 @@ from backend.model.choice import Choice
 from backend.model.inductor_kernel import is_inductors
 from backend.pins.plan import PinPlan
 from backend.pins.state import PinStatus
-from backend.pins.undo import Undo
-from rocm_tui.actions.pin import (
-    check_plan,
-    next_step_back,
-    pin_choice,
-    pinnable,
-    plan_pin,
-    reapply_pins,
-    step_back,
-    take_back,
-)
+from backend.pins.store import PinStore
+from backend.pins.undo import Undo, next_undo
+from backend.pins.undo import undo as undo_step
+from rocm_tui.actions.pin import check_plan, pin_choice, pinnable, plan_pin, take_back
 from rocm_tui.render.measured import output_warning
-from rocm_tui.render.pins import (
-    pin_effect,
-    pin_warning,
-    undo_lines,
-    undo_title,
-    undone_pins,
-)
+from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines, undo_title, undone_pins
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.tui.base import BaseApp
@@ -93,11 +80,11 @@ async def undo(app: BaseApp) -> None:
     if app.asking:
         return
     command = app.shell.undo()
-    step = await to_thread(next_step_back, app.layout)
+    step = await to_thread(next_undo, app.layout)
     if step is None:
         app.warn("Nothing is left to undo: no pin or unpin of yours is in force.")
     elif await confirm(app, "Undo", "Undo", [*undo_lines(step), *_undone_lines(step)], command):
-        await to_thread(step_back, app.layout, step)
+        await to_thread(undo_step, app.layout, step)
         app.did(command, f"Undid: {undo_title(step)}")
         app.feed.reconciler.poke()
 
@@ -113,7 +100,7 @@ def _undone_lines(step: Undo) -> list[str]:
 
 async def reapply(app: BaseApp, done: Callable[[], None]) -> None:
     """Make the caches agree with the pins, then call `done`."""
-    statuses = await to_thread(reapply_pins, app.layout)
+    statuses = await to_thread(PinStore(app.layout).reconcile)
     app.feed.inbox.put_pins(statuses)
     active = sum(status.state == "active" for status in statuses)
     outcome = f"Applied again: {active} of {len(statuses)} active."

@@ -474,8 +474,8 @@ def only_part(text: str) -> Part | None:
     return part if whole else None
 
 
-def _headers_and_footers(text: str, at: int = 0) -> Iterator[tuple[int, Part]]:
-    at = text.find(AUTOTUNE, at)
+def _headers_and_footers(text: str) -> Iterator[tuple[int, Part]]:
+    at = text.find(AUTOTUNE)
     tries = _MAX_TRIES
     while at >= 0 and tries:
         end = at + len(AUTOTUNE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -139,7 +138,6 @@ class ReportScreen(BaseScreen):
         self._page = "saved"
         self._counts: dict[str, int] = {}
         self._count = 0
-        self._busy = self._stale = False
 
     def compose_body(self) -> ComposeResult:
         yield PageBar(id="pages")
@@ -155,23 +153,12 @@ class ReportScreen(BaseScreen):
 
     def update(self) -> None:
         """Compute the report again after the model has changed."""
-        if self._busy:
-            self._stale = True
-        else:
-            self._busy = True
-            self.run_worker(self._follow(), group="report")
+        self.read_latest(self._compute, pause=_EVERY)
 
-    async def _follow(self) -> None:
-        while True:
-            self._stale = False
-            part = self._part
-            frozen = TuningSet("", part.rows, dict(part.sessions), took=part.took)
-            contents = await self.in_thread(_look, frozen, self._scope)
-            self._show(contents)
-            if not self._stale:
-                break
-            await sleep(_EVERY)
-        self._busy = False
+    async def _compute(self) -> None:
+        part = self._part
+        frozen = TuningSet("", part.rows, dict(part.sessions), took=part.took)
+        self._show(await self.in_thread(_look, frozen, self._scope))
 
     @property
     def _part(self) -> TuningSet:

@@ -208,7 +208,6 @@ class TrialsScreen(BaseScreen):
     def on_mount(self) -> None:
         self._rows: list[GraphRow] = []
         self._searches: dict[str, Search | str] = {}
-        self._busy = self._stale = False
         self.update()
 
     @property
@@ -282,23 +281,14 @@ class TrialsScreen(BaseScreen):
 
     def reload(self) -> None:
         """Read the search of the graph under the cursor again."""
-        if self._busy:  # a slow file system: updates must not restart the read for ever
-            self._stale = True
-        elif self.display and self.current is not None:
-            self._busy = True
-            self.run_worker(self._load(self.current.id), group="search")
+        if self.display and self.current is not None:
+            self.read_latest(self._read)
 
-    async def _load(self, graph: str) -> None:
-        while True:
-            self._stale = False
-            await self._read(graph)
-            row = self.current
-            if not self._stale or row is None:
-                break
-            graph = row.id
-        self._busy = False
-
-    async def _read(self, graph: str) -> None:
+    async def _read(self) -> None:
+        row = self.current
+        if row is None:
+            return
+        graph = row.id
         try:
             search = await self.in_thread(read_search, self.program.layout, graph)
         except (RocmTuiError, StoreError) as error:

@@ -86,10 +86,6 @@ class Grid(LineView):
         """Return the one of `items`, one for each row, that is under the cursor."""
         return items[self.at] if self.at < len(items) else None
 
-    def go_to(self, row: int) -> None:
-        """Put the cursor on one of the rows that were put."""
-        self.move_cursor(self._first_line(self._places.index(row)))
-
     # Rows of several lines.
 
     def _place(self, line: int) -> int:

@@ -24,14 +24,7 @@ from rocm_tui.actions.measure import (
     choices_to_measure,
     measure_job,
 )
-from rocm_tui.actions.pin import (
-    pin_choice,
-    pinnable,
-    plan_pin,
-    reapply_pins,
-    take_all_back,
-    take_back,
-)
+from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, take_all_back, take_back
 from rocm_tui.actions.sources import (
     cache_dir_of,
     load_model,
@@ -80,7 +73,7 @@ def test_a_pin_is_planned_made_and_taken_back(layout: Layout, row: Row) -> None:
     assert (layout.autotune / SYSTEM).read_bytes() == before
     assert [entry.what for entry in PinStore(layout).history()] == ["pin", "unpin"]
     pin_choice(wanted, layout)
-    assert [status.state for status in reapply_pins(layout)] == ["active"]
+    assert [status.state for status in PinStore(layout).reconcile()] == ["active"]
     assert [pin.hash for pin in take_all_back(layout)] == ["Cpp-c2"] and not PinStore(
         layout
     ).status()

@@ -170,10 +170,10 @@ def test_where_each_choice_ends_its_worker_nothing_is_measured() -> None:
 
 @pytest.mark.parametrize(("percent", "share"), [(0, 0.0), (50, 0.5), (999_999_999, 9_999_999.99)])
 def test_a_percentage_becomes_a_share(percent: float, share: float) -> None:
-    assert check_percent(percent, "--within") == pytest.approx(share)
+    assert check_percent(percent) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("percent", [-0.1, 1e9, float("nan"), float("inf")])
 def test_what_is_no_percentage_is_refused_by_its_name(percent: float) -> None:
     with pytest.raises(UsageError, match="--within"):
-        check_percent(percent, "--within")
+        check_percent(percent)

@@ -143,8 +143,6 @@ def test_the_longest_is_measured_first_and_one_of_each_key() -> None:
     assert [suspect.row.tuning.choices[0].ms for suspect in known.suspects] == [12.0, 8.0]
     assert known.others == 2 and known.missing.startswith("2 suspects are known from logs alone")
     assert all(len(suspect.choices) == 2 for suspect in known.suspects)
-    by_share = find_suspects(rows(short, long), lambda row: -(row.tuning.choices[0].ms or 0.0))
-    assert [suspect.row.tuning.choices[0].ms for suspect in by_share.suspects] == [8.0, 12.0]
     assert find_suspects([]).suspects == () and find_suspects([]).missing == ""
 
 

@@ -47,7 +47,6 @@ from rocm_tui.render.graphs import (
     ARMS,
     TrialJson,
     arm_lines,
-    best_arm,
     kernel_alone,
     output,
     pin_command,
@@ -56,6 +55,7 @@ from rocm_tui.render.graphs import (
     trial_line,
 )
 from rocm_tui.render.table import text_table
+from rocm_tui.search.types import best_result
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning
 from rocm_tui.session.model import Row
 from tests.support.pin_lab import KEY, make_layout
@@ -298,7 +298,7 @@ def test_outputs_that_differed_in_one_process_differ(at: int) -> None:
         arms = [odd if number == at else fast for number in range(3)]
         done = combined([trial(each) for each in arms])
         assert done.arms[1].error == 0.5
-        assert best_arm(done) is None and pin_command(done, TUNING, "abc1234") == ""
+        assert best_result(done) is None and pin_command(done, TUNING, "abc1234") == ""
     unknown = [replace(fast, error=None if number == at else 0.0) for number in range(3)]
     assert combined([trial(each) for each in unknown]).arms[1].error is None
     assert combined([trial(fast)] * 3).arms[1].error == 0.0
@@ -369,14 +369,14 @@ def test_outputs_that_differ_too_much_are_never_the_best(
     wrong = arm(A, 0.5, error=0.3, allowed=1e-5)
     right = arm(B, 0.9, error=1e-6, allowed=1e-5)
     both = trial(wrong, right)
-    assert best_arm(both) == right
+    assert best_result(both) == right
     assert pin_command(both, TUNING, "abc1234") == "rocm-tui pin abc1234 cpp_B"
     _print_trial(row(), both, ShellCommands(Layout(Path("/a b"))))
     command = f"rocm-tui pin {row().id} cpp_B --cache-dir '/a b'"
     assert f"To use it: {command}\n" in capsys.readouterr().out
     assert any("computes something else" in text for text in sentences(both, TUNING))
     unknown = trial(arm(A, 0.5, error=None))
-    assert best_arm(unknown) is None and pin_command(unknown, TUNING, "abc1234") == ""
+    assert best_result(unknown) is None and pin_command(unknown, TUNING, "abc1234") == ""
     assert "differ" not in " ".join([short(unknown), *sentences(unknown)])
     assert output(wrong).startswith("differs") and output(right) == "1e-06"
     assert output(arm(error=0.0)) == "same bits" and output(arm(error=inf)).startswith("differs")
@@ -412,7 +412,7 @@ def test_the_short_line_of_a_job() -> None:
 def test_an_option_that_is_no_faster_than_a_new_tuning_is_no_gain() -> None:
     control, option = arm((RETUNED,), 0.75), arm((COMBO,), 0.74, retuned=True)
     tried = trial(option, control)
-    assert best_arm(tried) is None
+    assert best_result(tried) is None
     assert short(tried) == "graph as retuned with combo_kernels=True"
     table = text_table(ARMS, arm_lines(tried))
     assert "as retuned" in table and "tuned again" in table
@@ -423,7 +423,7 @@ def test_an_option_that_is_no_faster_than_a_new_tuning_is_no_gain() -> None:
     line = trial_line(tried)
     assert line is not None and "good" not in {style for _, style in line}
     better = replace(option, ratio=0.6, ratio_low=0.59, ratio_high=0.61)
-    assert best_arm(trial(better, control)) == better
+    assert best_result(trial(better, control)) == better
 
 
 def test_json_is_strict() -> None:
@@ -453,17 +453,17 @@ def test_three_choices_are_tried_unasked() -> None:
 
 
 def test_options_that_often_help_are_tried_whatever_the_text_says_of_its_own() -> None:
-    odd = CapturedGraph("abcdef0", Path("/g.py"), b"no head at all")
+    odd = CapturedGraph(Path("/g.py"), b"no head at all")
     cpu, gpu = options_to_try(odd, "cpu"), options_to_try(odd, "cuda")
     assert cpu and gpu and all(isinstance(option, CompileOption) for option in (*cpu, *gpu))
 
 
 def test_the_body_of_a_text_begins_where_it_computes() -> None:
     data = b"import torch\n\nclass G:\n    def forward(self, a):\n\n        return a\x1b\n"
-    text = CapturedGraph("abcdef0", Path("/g.py"), data)
+    text = CapturedGraph(Path("/g.py"), data)
     assert text.body[0].strip() == "def forward(self, a):" and len(text.body) == 2
     assert not any("\x1b" in line for line in text.lines) and len(text.lines) == 6
-    assert CapturedGraph("a", Path("/g.py"), b"one\n\ntwo\n").body == ["one", "two"]
+    assert CapturedGraph(Path("/g.py"), b"one\n\ntwo\n").body == ["one", "two"]
 
 
 def test_no_trials_are_no_result() -> None:
@@ -496,12 +496,6 @@ def test_of_several_arms_all_that_one_choice_breaks_are_left_out(tmp_path: Path)
     assert [bool(one.failed) for one in done.arms] == [False, False, True, True]
 
 
-def test_a_stock_trial_needs_no_private_cache(tmp_path: Path) -> None:
-    layout, worker = make_layout(tmp_path), Worker(answered)
-    GraphTrial(worker, layout, "abcdef0", [(), A], stock=True).once()
-    assert worker.jobs[0].stock and not (layout.graphs / "cache").exists()
-
-
 def test_a_control_that_ends_its_worker_is_left_out(tmp_path: Path) -> None:
     def answer(job: TrialJob) -> TrialResult:
         if job.control:
@@ -515,7 +509,7 @@ def test_a_control_that_ends_its_worker_is_left_out(tmp_path: Path) -> None:
     assert [job.control for job in worker.jobs] == [True, False]
     assert [each.swaps for each in tried.arms] == [(), (COMBO,), (RETUNED,)]
     assert tried.arms[-1].failed == "the worker died of SIGSEGV" and tried.control is None
-    assert tried.verdict(tried.arms[1]) == "unclear" and best_arm(tried) is None
+    assert tried.verdict(tried.arms[1]) == "unclear" and best_result(tried) is None
     assert short(tried) == "graph unclear with combo_kernels=True"
     (said,) = (line for line in sentences(tried) if "with combo_kernels" in line)
     assert "unclear whether tuning it again would do the same" in said
@@ -528,5 +522,5 @@ def test_a_control_that_a_process_lacks_has_no_times_in_several() -> None:
     lacking = combined([trial(option, control), trial(option, control), trial(option)])
     assert [each.swaps for each in lacking.arms] == [(), (COMBO,), (RETUNED,)]
     assert lacking.control is None and lacking.verdict(lacking.arms[1]) == "unclear"
-    assert lacking.arms[2].ratio is None and best_arm(lacking) is None
-    assert best_arm(combined([trial(option)] * 3)) is not None
+    assert lacking.arms[2].ratio is None and best_result(lacking) is None
+    assert best_result(combined([trial(option)] * 3)) is not None

@@ -82,7 +82,7 @@ def test_a_job_has_its_order_and_its_times(queue: JobQueue, woken: list[float]) 
     assert (running.id, running.kind, running.title, running.device) == (1, "tune", "title", "0")
     assert (running.key, running.tuning, running.command) == (KEY, "abc1234", "rocm-tui tune")
     assert running.state == "running" and not running.over and running.ended is None
-    assert running.started is not None and begun <= running.asked <= running.started
+    assert running.started is not None and begun <= running.started
     jobs, new = queue.look()
     assert jobs == [running] and new == [] and woken
     work.go.set()
@@ -240,7 +240,7 @@ def test_the_newest_unfinished_job_about_a_tuning(queue: JobQueue) -> None:
     ],
 )
 def test_what_a_job_is_about(change: dict[str, object], ids: set[str], about: bool) -> None:
-    made = Job(1, "tune", "t", "0", None, None, "running", 1.0)
+    made = Job(1, "tune", "t", "0", None, None, "running")
     assert replace(made, **change).is_about(TUNING, ids) is about  # type: ignore[arg-type]
     states = ("queued", "running", "done", "failed", "cancelled")
     overs = [replace(made, state=state).over for state in states]  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import get_args
 
 import pytest
 from rich.color import Color as RichColor
@@ -14,7 +15,7 @@ from textual.color import Color
 from textual.filter import Monochrome
 from textual.theme import Theme
 
-from rocm_tui.config.settings import THEMES
+from rocm_tui.config.settings import ThemeName
 from rocm_tui.tui import themes
 from tests.support import colours
 
@@ -116,7 +117,7 @@ def test_good_and_bad_differ_by_more_than_hue(theme: Theme) -> None:
 def test_each_look_has_its_twin_and_its_name_in_the_settings() -> None:
     names = [theme.name for theme in themes.FULL]
     assert names == [theme.name for theme in themes.OF_256]
-    assert {*THEMES} == {"auto", *names}
+    assert {*get_args(ThemeName)} == {"auto", *names}
 
 
 def test_the_first_theme_is_what_the_terminal_can_show() -> None:

@@ -107,7 +107,7 @@ async def test_updates_do_not_restart_a_slow_read(
         assert len(reads) == 1 and "proposed" not in about(screen)
         go.set()
         await until(pilot, lambda: "proposed (p)" in about(screen))
-        await until(pilot, lambda: not screen._busy)
+        await until(pilot, lambda: not screen._reading)
         assert len(reads) >= 2, "the last update came after the first read had begun"
 
 
