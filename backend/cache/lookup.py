@@ -126,8 +126,9 @@ class TunedCache:
                 apply(self._index, tuned)
             if isinstance(error, UnsafePath):
                 raise
-            self._say(f"new timings are not kept: {error}")
-            if isinstance(error, Busy):
+            busy = isinstance(error, Busy)
+            self._say(f"new timings are not kept{' yet' if busy else ''}: {error}")
+            if busy:
                 self._journal.patience = 0.0
             return False
         self._journal.patience = PATIENCE_SECONDS
@@ -190,6 +191,7 @@ class TunedCache:
         if pid == os.getpid() and self._root.is_dir():
             with _index_lock, contextlib.suppress(UnsafePath):
                 if self._unwritten:
+                    self._journal.patience = PATIENCE_SECONDS  # the last time
                     self._write()
             self._is_held = self._is_stuck
             self.fold()

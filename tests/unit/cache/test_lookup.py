@@ -354,6 +354,39 @@ def test_killed_before_each_step_loses_nothing(tmp_path: Path) -> None:
     assert 25 < step < 199
 
 
+WHILE_HELD = """
+import fcntl, os, sys, threading, time
+from pathlib import Path
+from backend.cache.journal import Tuned
+from backend.cache.lookup import TunedCache
+root = Path(sys.argv[1])
+lock = root / "rocm_tui" / "locks" / "tuned-s.lock"
+lock.parent.mkdir(parents=True)
+(held, holds), (free, frees) = os.pipe(), os.pipe()
+if os.fork() == 0:
+    fcntl.lockf(os.open(lock, os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+    os.write(holds, b".")
+    os.read(free, 1)
+    time.sleep(0.5)
+    os._exit(0)
+os.read(held, 1)
+cache = TunedCache(root / "cache" / "s", {}, print, lambda path: {})
+cache.insert([Tuned("mm", "[a]", "highest", {"c0": 1.0}, time.time())])
+os.write(frees, b".")
+"""
+
+
+def test_times_that_a_busy_journal_refused_are_kept_at_the_end(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_HELD, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("new timings are not kept yet: another process holds"), done
+    assert done.stderr == "" and in_file(tmp_path) == {"[a]": {"c0": 1.0}}
+
+
 def test_threads_and_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Children are forked while threads insert and fold; nobody waits for a lost lock."""
     monkeypatch.setattr(later, "QUIET_SECONDS", 0.0)
