@@ -61,8 +61,8 @@ def require_terminal(env: Mapping[str, str] = os.environ) -> None:
         )
     if not sys.__stdout__ or not sys.__stdout__.isatty():
         raise NoTerminal("stdout is not a terminal; `rocm-tui ls` prints the same tunings")
-    if not sys.__stderr__:
-        raise NoTerminal("stderr, where the screen is drawn, is closed; start without `2>&-`")
+    if not sys.__stderr__ or not sys.__stderr__.isatty():
+        raise NoTerminal("stderr, where the screen is drawn, is not a terminal; start without `2>`")
 
 
 def keyboard_apart_from_stdin() -> None:

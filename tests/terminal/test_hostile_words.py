@@ -191,11 +191,12 @@ def _look(app: RocmTui) -> None:
     assert not bad, (type(app.screen), bad)
 
 
-@pytest.mark.parametrize("closed", ["<&-", "2>&-", "</dev/null"])
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "2>log", "</dev/null"])
 def test_a_screen_without_a_stream(closed: str, tmp_path: Path) -> None:
     """The keys come from the terminal itself; where there is nothing to draw on, one line."""
     (tmp_path / "cache").mkdir()
     command = f"exec {sys.executable} -m rocm_tui watch --cache-dir {tmp_path} {closed}"
+    command = command.replace("2>log", f"2>{tmp_path}/log")
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm-256color"
@@ -213,7 +214,10 @@ def test_a_screen_without_a_stream(closed: str, tmp_path: Path) -> None:
     os.close(terminal)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert b"Traceback" not in sent, sent.decode(errors="replace")[-2000:]
-    assert code == (1 if closed == "2>&-" else 0)
+    assert code == (1 if closed.startswith("2>") else 0)
+    if closed == "2>log":
+        (line,) = (tmp_path / "log").read_text().splitlines()
+        assert line.startswith("rocm-tui: stderr, where the screen is drawn, is not a terminal")
 
 
 @pytest.mark.parametrize("change", [clean, plain, visible, cells])
