@@ -117,8 +117,8 @@ class TunedCache:
         """Return a context without folding in the background, which would disturb a benchmark."""
         return self._later.held()
 
-    def _write(self) -> bool:
-        """Append unwritten timings to the journal. Raises UnsafePath."""
+    def _write(self, *, last: bool = False) -> bool:
+        """Append unwritten timings to the journal, and report a failure. Raises UnsafePath."""
         try:
             self._journal.append(b"".join(map(line_of, self._unwritten)))
         except StoreError as error:
@@ -127,7 +127,7 @@ class TunedCache:
             if isinstance(error, UnsafePath):
                 raise
             busy = isinstance(error, Busy)
-            self._say(f"new timings are not kept{' yet' if busy else ''}: {error}")
+            self._say(f"new timings are not kept{' yet' if busy and not last else ''}: {error}")
             if busy:
                 self._journal.patience = 0.0
             return False
@@ -191,8 +191,8 @@ class TunedCache:
         if pid == os.getpid() and self._root.is_dir():
             with _index_lock, contextlib.suppress(UnsafePath):
                 if self._unwritten:
-                    self._journal.patience = PATIENCE_SECONDS  # the last time
-                    self._write()
+                    self._journal.patience = PATIENCE_SECONDS
+                    self._write(last=True)
             self._is_held = self._is_stuck
             self.fold()
 

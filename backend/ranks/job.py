@@ -177,7 +177,8 @@ def _unavailable(why: str, error: Exception) -> BoardUnavailable:
 
 
 class Board(Protocol):
-    """A place for notes. Each method raises BoardUnavailable if the ranks can no longer meet."""
+    """A place for notes. Each method raises BoardUnavailable if the ranks can no longer meet, and
+    BoardBusy if they can, and one access failed."""
 
     def read(self, name: str) -> bytes | None:
         """Return the note; None if there is none."""
@@ -419,11 +420,11 @@ class RankAgreement:
                     self._in_vain.add(holder.process)
                     return WaitTimedOut(holder, waited)
             elif number or waited >= grace:
-                name = _claim_name(problem, number)
-                if self.board.put(name, to_note(Claim(self.me))):
+                name, before = _claim_name(problem, number), self._before(problem, number)
+                if self.board.put(name, to_note(Claim(self.me))):  # nothing may fail after it
                     self._held.add(name)
                     self._missed(number, grace)
-                    return WonClaim(problem, name, waited, self._before(problem, number))
+                    return WonClaim(problem, name, waited, before)
                 continue
             if holder is not None or waited < first:
                 awaited.put(0 if holder is None else holder.rank)

@@ -42,7 +42,7 @@ from backend.toolchain.target import (
 )
 
 _OLDEST = 18
-"""The oldest clang for which our header replaces ROCm's: 15 has no builtin for ballots."""
+"""The oldest clang that our header, which replaces ROCm's, is tested with."""
 
 _CLANGS = ["clang++", *(f"clang++-{n}" for n in range(25, _OLDEST - 1, -1))]
 

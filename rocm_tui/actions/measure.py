@@ -161,7 +161,7 @@ def measurement_of(result: MeasureResult) -> Measurement:
 
 
 def check_percent(value: float) -> float:
-    """The percentage of `--within` as a share. Raises UsageError."""
+    """Return the percentage of `--within` as a share. Raises UsageError."""
     if not 0 <= value < 1e9:
         raise UsageError("--within is a percentage, 0 or more")
     return value / 100

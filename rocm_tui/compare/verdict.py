@@ -84,12 +84,18 @@ def in_units(
     if others := _others({a, b}, every):
         units["others"] = lambda m: geometric_mean(_ms(m, hash) for hash in others)
 
-    def least(hash: str, side: Sequence[Measurement], of: Callable[[Measurement], float]) -> float:
-        return min(_ms(measurement, hash) / of(measurement) for measurement in side)
+    def least(
+        hash: str, side: Sequence[Measurement], of: Callable[[Measurement], float]
+    ) -> tuple[float, float]:
+        """The least time in this unit, and the unit in that measurement."""
+        return min(
+            (_ms(measurement, hash) / of(measurement), of(measurement)) for measurement in side
+        )
 
+    found = ((unit, least(a, then, of), least(b, now, of)) for unit, of in units.items())
     return tuple(
-        InUnit(unit, least(b, now, of) / least(a, then, of), min(map(of, now)) / min(map(of, then)))
-        for unit, of in units.items()
+        InUnit(unit, later / before, unit_later / unit_before)
+        for unit, (before, unit_before), (later, unit_later) in found
     )
 
 
@@ -228,8 +234,8 @@ def by_measurement(
     if times < ENOUGH:
         band = DISTURBED_BAND if trouble else FEW_BAND
     verdict, reason = _of_interval(ratio, low, high, band)
-    if not _inside(raw / ratio, RUN_BAND):  # else the times beside it seem to say another thing
-        reason += f" besides {_BESIDE[unit.unit]} {change(raw / ratio)}"
+    if not _inside(unit.moved, RUN_BAND):  # else the times beside it seem to say another thing
+        reason += f", allowing for {_UNITS[unit.unit]} {change(unit.moved)}"
     if not _inside(raw, RUN_BAND) and _inside(ratio, RUN_BAND):
         verdict, reason = "unclear", _machine(unit)
     elif verdict == "unclear" and times < ENOUGH and not _inside(ratio, RUN_BAND):
@@ -238,7 +244,7 @@ def by_measurement(
     return Ruling(ratio, raw, low, high, verdict, reason)
 
 
-_BESIDE: Mapping[Unit, str] = {
+_UNITS: Mapping[Unit, str] = {
     "reference": "a reference kernel that is",
     "others": "other choices that are",
 }

@@ -78,12 +78,28 @@ def test_the_reasons_of_a_measured_verdict() -> None:
     assert measured(1.15, times=1).reason.endswith("; measure it again, this was once")
     told = measured(1.5, reference=1.2).reason
     assert told.startswith("25.0 % slower (") and told.endswith(
-        "), measured besides a reference kernel that is 20.0 % slower"
+        "), measured, allowing for a reference kernel that is 20.0 % slower"
     )
     told = measured(1.5, others=1.4, times=1).reason
-    assert "measured besides other choices that are 40.0 % slower; measure it again" in told
-    assert "besides" not in measured(1.2, reference=1.03).reason
+    assert "allowing for other choices that are 40.0 % slower; measure it again" in told
+    assert "allowing" not in measured(1.2, reference=1.03).reason
     assert "again" not in measured(1.03, times=1).reason
+
+
+def test_the_reason_names_the_reference_of_the_measurements_that_count() -> None:
+    then = [measurement(1, {"bmm": 1.0}, reference=1.0, when=n) for n in range(3)]
+    now = [
+        measurement(1, {"bmm": ms}, reference=reference, when=n)
+        for n, (ms, reference) in enumerate(((1.3, 1.0), (1.4, 1.0), (1.5, 1.3)))
+    ]
+    pair = only(
+        compare(
+            part(tuning(1, {"bmm": 1.0}), measured=then),
+            part(tuning(1, {"bmm": 1.0}), measured=now),
+        )
+    )
+    assert pair.raw == 1.3 and pair.ratio == pytest.approx(1.5 / 1.3)
+    assert pair.reason.endswith(", allowing for a reference kernel that is 30.0 % slower")
 
 
 def test_what_a_neighbour_may_have_done_is_no_verdict_until_it_was_measured_again() -> None:

@@ -17,6 +17,7 @@ from backend.ranks.job import (
     GRACE,
     SILENCE,
     Board,
+    BoardBusy,
     BoardUnavailable,
     Decision,
     FolderBoard,
@@ -332,3 +333,26 @@ def test_who_is_waited_for_is_told_where_it_changes(job: Job) -> None:
     assert isinstance(second.ask(PROBLEM, told.append), WonClaim) and told == [0, None]
     told.clear()
     assert isinstance(job.rank(0).ask(OTHER, told.append), WonClaim) and told == []
+
+
+def test_a_read_that_fails_once_leaves_no_claim_that_nobody_ends(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 takes over from a rank that died, and cannot read of whom."""
+    first, second, third = job.rank(0), job.rank(1), job.rank(2)
+    assert isinstance(first.ask(PROBLEM), WonClaim)
+    job.kill(first)
+    left = [BoardBusy("once")]
+    before = RankAgreement._before
+
+    def failing(turns: RankAgreement, problem: str, number: int) -> Rank | None:
+        if number and left:
+            raise left.pop()
+        return before(turns, problem, number)
+
+    monkeypatch.setattr(RankAgreement, "_before", failing)
+    with pytest.raises(BoardBusy):
+        second.ask(PROBLEM)
+    assert isinstance(third.ask(OTHER), WonClaim)
+    assert isinstance(second.ask(OTHER), WaitTimedOut), "it waits for others again"
+    assert isinstance(second.ask(PROBLEM), WonClaim)

@@ -32,7 +32,7 @@ from tests.support.screen_lab import (
 
 MODULES = (pin_actions, job_actions, graph_actions, tunableop, output)
 """Where the actions are that write or start work."""
-WORK = {"submit", "queue", "pin_choice", "take_back", "undo_step", "reconcile", "press"}
+WORK = {"submit", "queue", "pin_choice", "take_back", "undo", "reconcile", "press"}
 """Names of what such an action calls."""
 
 
