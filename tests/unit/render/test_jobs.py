@@ -19,7 +19,7 @@ from rocm_tui.render.jobs import (
 )
 from rocm_tui.session.model import Row
 
-JOB = Job(1, "tune", "mm 8×8", "cpu", None, None, "running", 0.0, started=100.0)
+JOB = Job(1, "tune", "mm 8×8", "cpu", None, None, "running", started=100.0)
 
 
 def test_choices() -> None:
