@@ -256,7 +256,7 @@ class RecentFolds:
         try:
             kept = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
         except CacheUnreadable as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            if error.is_absent:
                 return []
             raise
         return [
