@@ -5,7 +5,7 @@
 All kernels that are offered for this GPU are compiled, on all cores, or those that can be begun in
 `--compile-seconds`, some of each kind; then each is called with drawn sizes, padding, broadcasts
 and splits. Bytes around each operand, around the workspace and between the lines of a result must
-stay. One round has a seed; rounds go on until the time is up. `--least` takes one kernel of each
+stay. One round has a seed; rounds go on for `--seconds` after the compilation. `--least` takes one kernel of each
 kind in one round, `--exact` lets allocations end where operands do: for compute-sanitizer.
 `--names` names each kernel on stderr before it is called, so that the last name is that of a kernel
 which ends the process; `--after NAME` goes on behind it. Prints each mistake, and how many calls of
@@ -224,9 +224,11 @@ def main(words: list[str] | None = None) -> int:
         kernels = session.compiled(found, Path(folder), begin + args.compile_seconds)
         took = time.monotonic() - begin
         print(f"{len(kernels)} of {len(found)} kernels compiled in {took:.1f} s", flush=True)
+        # Counted from here: beside other work the compilation alone can take longer.
+        end = time.monotonic() + args.seconds
         seed, rounds, whole = args.seed, 0, True
-        while whole and time.monotonic() < begin + args.seconds and not (args.least and rounds):
-            whole = session.round(kernels, seed, begin + args.seconds)
+        while whole and time.monotonic() < end and not (args.least and rounds):
+            whole = session.round(kernels, seed, end)
             rounds, seed = rounds + whole, seed + 1
     calls = ", ".join(f"{kind} {count}" for kind, count in sorted(gpu.calls.items()))
     name = "CPU" if args.device == "cpu" else torch.cuda.get_device_name(0)

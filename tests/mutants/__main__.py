@@ -35,7 +35,8 @@ def main(words: Sequence[str]) -> int:
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
     drawn = draw(args.tree, args.rooms, args.number, random.Random(seed))
     print(f"seed: {seed} (repeat with SEED={seed}); {len(drawn)} mutants", flush=True)
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+    # A test that is killed leaves its mounts; the report must not be lost with their folder.
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         trials, failed = tried(args.tree, Path(folder), drawn, args.jobs, args.seconds)
     return report(trials, failed, args.at_least)
 
