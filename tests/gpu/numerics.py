@@ -5,8 +5,9 @@
 All kernels that are offered for this GPU are compiled, on all cores, or those that can be begun in
 `--compile-seconds`, some of each kind; then each is called with drawn sizes, padding, broadcasts
 and splits. Bytes around each operand, around the workspace and between the lines of a result must
-stay. One round has a seed; rounds go on for `--seconds` after the compilation. `--least` takes one kernel of each
-kind in one round, `--exact` lets allocations end where operands do: for compute-sanitizer.
+stay. One round has a seed; rounds go on for `--seconds` after the compilation. `--least` takes one
+kernel of each kind in one round, `--exact` lets allocations end where operands do: for
+compute-sanitizer.
 `--names` names each kernel on stderr before it is called, so that the last name is that of a kernel
 which ends the process; `--after NAME` goes on behind it. Prints each mistake, and how many calls of
 each kind there were; ends with 1 after a mistake.

@@ -16,11 +16,12 @@ from backend.pins.graphs.match import (
     WantedChoice,
     form_of,
     judge,
+    launch_fits,
     may_hold,
     merged_layout,
     node_serves,
 )
-from backend.pins.graphs.parts import ChoiceSources, GraphCall, GraphTensor
+from backend.pins.graphs.parts import ChoiceSources, GraphCall, GraphTensor, WrapperKernel
 from backend.pins.graphs.text import GraphText, read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, TRITON, form
 from tests.support.graph_samples import FOLDER, Sample, samples
@@ -320,3 +321,11 @@ def test_a_kernel_whose_source_is_not_there_may_be_any_of_its_kind() -> None:
     assert judge(parsed(text), replace(wanted, hash="mm-c1")) == "other"
     (kernel,) = parsed(text.replace("(x)", "(x, a)")).templates
     assert [operand.sizes for operand in kernel.calls[0]] == [(512, 256)]
+
+
+def test_a_kernel_whose_call_is_not_there_may_read_any_inputs() -> None:
+    spec = TensorSpec("cuda", "torch.float16", (64, 32), (32, 1), 0)
+    kernel = WrapperKernel("triton_mm", "triton", ())
+    assert launch_fits(kernel, [spec])
+    other = GraphTensor((3, 5), (5, 1), "torch.float32")
+    assert not launch_fits(replace(kernel, calls=((other,),)), [spec])

@@ -27,6 +27,9 @@ from rocm_tui.session.in_use import (
     used_by_all,
 )
 from rocm_tui.session.model import Model, Row
+from rocm_tui.session.query.fields import FieldValues, Known
+from rocm_tui.session.query.grammar import parse as query
+from rocm_tui.session.query.match import predicate
 from rocm_tui.session.views import compatible
 from tests.support.device_modules import ATEN, MM, SYSTEM, write_box
 
@@ -82,6 +85,7 @@ def test_one_row_opens_into_its_devices(tmp_path: Path) -> None:
     opened = Arrangement().with_devices(row.key)
     assert arrange([row], opened) == [row, *row.devices]
     assert arrange([row], opened.with_devices(row.key)) == [row]
+    assert row.id not in row.aliases and {id_ for d in row.devices for id_ in d.ids} == {*row.ids}
 
 
 def test_devices_differ_by_kernel_and_not_by_hash(tmp_path: Path) -> None:
@@ -224,3 +228,16 @@ def test_what_a_kernel_is_called_on_every_device() -> None:
 def test_the_column_of_devices_is_there_where_a_row_has_several(tmp_path: Path) -> None:
     write_box(tmp_path, ALIKE)
     assert "devices" in differing(model_of(*records(tmp_path)).listed())
+
+
+def test_a_row_is_found_by_the_source_of_any_of_its_devices(tmp_path: Path) -> None:
+    write_box(tmp_path, APART)
+    told = [record for record in records(tmp_path) if isinstance(record, Seen)]
+    others = [
+        replace(record, tuning=replace(record.tuning, sources=(f"/{at}/of-{at}.log",)))
+        for at, record in enumerate(told)
+    ]
+    row = only(model_of(*others))
+    facts = FieldValues(Known())
+    for name, passes in (("of-0.log", True), ("of-1.log", True), ("of-2.log", False)):
+        assert predicate(query(f"source:{name}"), facts)(row) is passes

@@ -59,6 +59,8 @@ def test_answers_are_counted_with_what_was_run_most_often_and_the_first_call() -
     for number in range(9):
         counts.add(LookupLine(ask, LookupOutcome.UNTOLD, f"way {number}"))
     assert len(counts.ways) == 9 and counts.ways["other ways"] == 3
+    counts.add(LookupLine(ask, LookupOutcome.UNTOLD, "solution 2"))
+    assert counts.ways["solution 2"] == 4 and counts.ways["other ways"] == 3
 
 
 def read(tmp_path: Path, *lines: str) -> Lookups:
