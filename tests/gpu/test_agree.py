@@ -52,8 +52,9 @@ def test_ranks_on_gpus_are_made_to_agree(
     assert main(["agree", "--ranks", "2"]) == 1
     capsys.readouterr()
     assert main(["agree", "--ranks", "2", "--measure", "--pin", "--yes", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    for problem in told["problems"]:
+    printed = capsys.readouterr()
+    for problem in json.loads(printed.out)["problems"]:
+        assert problem["measured"] is not None, printed.err
         assert problem["measured"]["caches"] == "cold"
         assert problem["proposal"]["by"] == "measured"
     for number in range(2):
