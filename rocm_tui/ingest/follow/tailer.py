@@ -268,6 +268,9 @@ class Tailer:
         if self.format == EMPTY and self.size:  # a line without its end
             self._now.format, self._now.stamp = ANY_TEXT, None
             records = self.poll()
+        stream = self._now.stream
+        if stream is not None and stream.waits:  # a process may have written its end since
+            records += [*stream.settle(), *self.poll()]
         content = self._now
         if content.stream is not None:
             return records + content.stream.close()

@@ -77,7 +77,7 @@ class ActivityFold:
         self._session: Session | None = None
         self._activity: Activity | None = None
         self._ended = self._seen_from_here = False
-        self._gone: bool | None = None
+        self._missed = self._gone = False
         self._sent: Activity | None = None
 
     def begin(self, session: Session) -> None:
@@ -99,7 +99,7 @@ class ActivityFold:
             if word is not None:
                 self._activity = replace(activity, state=word, last_state=word, since=when)
             return
-        self._ended = True
+        self._ended, self._gone = True, False
         state = "done"
         status = event.status if isinstance(event, ProcessExited) else None
         if status is not None and not -MOST_STATUS <= status <= MOST_STATUS:
@@ -113,11 +113,16 @@ class ActivityFold:
         """Whether it can be seen from here when the process dies, and it has not."""
         return self._seen_from_here and not self._ended
 
-    def settle(self) -> bool:
-        """Look whether the process is gone without saying so."""
+    def settle(self, final: bool = False) -> bool:
+        """Look whether the process is gone without saying so; return whether it is.
+
+        It may have written its end since the log was read. So one that is missed is gone only at
+        the next look, before which the log is read again, or if this one is `final`.
+        """
         if self.waits and self._lives() is False:
-            self._gone = self._ended = True
-        return bool(self._gone)
+            self._gone = self._ended = self._missed or final
+            self._missed = True
+        return self._gone
 
     def _lives(self) -> bool | None:
         """Return whether the process lives, None where that is unknown.

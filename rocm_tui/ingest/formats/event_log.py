@@ -78,7 +78,7 @@ class EventLog:
         """The log has ended: what was not selected by now is cut off, or its process lives."""
         self._line += 1
         self._read(self._lines.rest(), torn=True)
-        self._activity.settle()
+        self._activity.settle(final=True)
         progress = self._progress()
         if not self.waits:
             self._cut()

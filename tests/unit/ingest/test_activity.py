@@ -35,8 +35,9 @@ from backend.model.session import Activity, Session
 from backend.processes.tree import identity, lives
 from backend.wire.events import encode
 from rocm_tui.ingest.follow.sources import read_sources
+from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.formats.event_log import EventLog
-from rocm_tui.ingest.records import ActivitySeen, Seen
+from rocm_tui.ingest.records import ActivitySeen, Record, Seen
 from rocm_tui.render.sessions import state_text
 from rocm_tui.session.model import Model
 from rocm_tui.session.sessions import Processes, SessionProcess
@@ -172,6 +173,30 @@ def test_a_tuning_runs_as_long_as_its_process_lives(tmp_path: Path) -> None:
             process.kill()
             process.wait()
         assert states == ["running", "cut"]
+
+
+def test_an_end_that_was_written_since_the_log_was_read_is_no_death(tmp_path: Path) -> None:
+    """It is written and the process is gone between two looks of a reader."""
+    with child(tmp_path) as process:
+        (path,) = Layout(tmp_path).sessions.glob("*.jsonl")
+        followed, once, late = Tailer(str(path)), Tailer(str(path)), EventLog(str(path))
+        for reader in (followed, once):
+            assert [a.state for a in activities(reader.poll(0.0))] == ["compiling"]
+        late.feed(path.read_bytes())
+        process.kill()
+        process.wait()
+        assert activities(followed.poll(2.0)) == [], "its end may not be read yet"
+        states = [a.state for _ in range(2) for a in activities(late.settle())]
+        assert states == ["died"], "nothing was written before the second look"
+        with path.open("ab") as stream:
+            stream.write(end := f"{encode(SessionEnded(9.0))}\n".encode())
+        assert [a.state for a in activities(followed.poll(4.0))] == ["done"]
+        assert [a.state for a in activities(once.close())] == ["done"]
+        assert [a.state for a in activities(late.feed(end))] == ["done"], "a file system was late"
+
+
+def activities(records: list[Record]) -> list[Activity]:
+    return [record.activity for record in records if isinstance(record, ActivitySeen)]
 
 
 def test_who_started_it_knows_how_it_ended(tmp_path: Path) -> None:
