@@ -202,6 +202,20 @@ def test_an_entry_that_is_read_in_part_or_in_no_known_form(
     assert "1 compiled graph may hold it and cannot be read (fxgraph/ab/f1/c1)" in status.detail
 
 
+def test_the_rest_of_a_graph_that_is_read_in_part_may_call_another_choice(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_modules(layout)
+    graph = add_graph(layout, "f1", "c1", FLEX_B.data, HOUR)
+    assert pin(layout, FLEX_B.called).state == "active"
+    monkeypatch.setattr(graphs, "MAX_BYTES", len(FLEX_B.data) - 1)
+    graph.write_bytes(FLEX_B.data + b" ")
+    status = now(layout)
+    assert status.state == "unproven" and "cannot be read (fxgraph/ab/f1/c1)" in status.detail
+    graph.write_bytes(FLEX_A.data + b" " * len(FLEX_B.data))
+    assert now(layout).state == "drifted", "what it does call is known"
+
+
 def test_what_a_pin_that_waits_and_a_released_one_say(layout: Layout) -> None:
     add_graph(layout, "f1", "c1", FLEX_A.data, -1)
     store = PinStore(layout)

@@ -239,7 +239,7 @@ def test_a_trace_takes_the_names_of_a_log_whichever_is_read_first() -> None:
     text = GraphTold("fk", (use(inputs="[1]"),))
     graphs = collected(trace)
     graphs.add_text(text)
-    assert graphs.touched() == {("mm", "[1]")}
+    assert graphs.touched() == {("mm", "[1]")} and graphs.held
     graphs.add_text(text)
     assert not graphs.unjoined, "it says the same"
     assert graphs.profiled == ("fk",)
