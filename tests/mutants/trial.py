@@ -90,7 +90,17 @@ class Copy:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            if code is None:
+                unmount(self._temporary)
         return code, time.monotonic() - begin
+
+
+def unmount(folder: Path) -> None:
+    """Unmount what tests that were killed had mounted below a folder."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    for place in reversed([mount.split()[4] for mount in mounts]):
+        if place.startswith(f"{folder}/"):
+            subprocess.run(["umount", "--lazy", place], check=False)
 
 
 @dataclass

@@ -15,9 +15,10 @@ from tests.matrix.environments import NotInstalled, Places, TooSlow
 from tests.mutants import __main__ as mutants
 from tests.mutants.mutations import mutations_by_line
 from tests.mutants.selection import TestFiles
-from tests.mutants.trial import Trial, Verdict
+from tests.mutants.trial import Trial, Verdict, unmount
 from tests.support.growth import is_linear
 from tests.support.places import ROOT
+from tests.support.store_disks import mounted
 
 CONFTEST = 'pytest_plugins = ["tests.skips"]\n'
 
@@ -205,6 +206,16 @@ def test_killed_mutants_and_survivors_are_told_apart(
     noticed = {line.split()[1].partition(":")[2]: line.split()[0] for line in trials if line}
     assert noticed == {"6": "killed", "7": "killed", "8": "killed", "10": "survived"}
     assert {path: path.read_bytes() for path in tree.rglob("*.py")} == before
+
+
+def test_what_a_killed_test_had_mounted_is_unmounted(tmp_path: Path) -> None:
+    with mounted(tmp_path / "outside") as outside:
+        place = tmp_path / "below" / "mount"
+        place.mkdir(parents=True)
+        subprocess.run(["mount", "--bind", str(outside), str(place)], check=True)
+        assert place.is_mount()
+        unmount(place.parent)
+        assert not place.is_mount() and outside.is_mount()
 
 
 def test_too_few_killed_mutants_fail() -> None:
