@@ -539,7 +539,8 @@ def _take_back(group: PinGroup, count: int, layout: Layout) -> str:
     try:
         last = next_undo(layout)
         if last is None or last.group != group:
-            return f"{stay}, since others changed pins meanwhile; `rocm-tui pin` lists them"
+            listed = ShellCommands(layout).line("pin")
+            return f"{stay}, since others changed pins meanwhile; `{listed}` lists them"
         undo(layout, last)
     except StoreError as error:
         return (

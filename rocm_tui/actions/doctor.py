@@ -39,6 +39,7 @@ from backend.sharing.mega_cache import (
 from backend.toolchain import targets
 from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui import __version__
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.environment import find_python, hooks_forbidden
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.limits import JobTimeout
@@ -228,7 +229,8 @@ def leftover_checks(layout: Layout) -> Iterator[DoctorCheck]:
         if files.old:
             value = f"{len(files.old)} cut off, or not used for {DAYS:g} days, "
             value += fmt.size(files.size)
-            yield DoctorCheck("old files", "note", value, "`rocm-tui prune --yes` removes them")
+            prune = ShellCommands(layout).line("prune", "--yes")
+            yield DoctorCheck("old files", "note", value, f"`{prune}` removes them")
 
 
 def _pins(layout: Layout) -> Iterator[DoctorCheck]:
@@ -240,7 +242,8 @@ def _pins(layout: Layout) -> Iterator[DoctorCheck]:
     yield DoctorCheck("pins", "ok", f"{len(statuses):,}")
     for status in statuses:
         if status.state != "active":
-            advice = "`rocm-tui pin --reconcile`" if status.state == "drifted" else status.detail
+            drifted = status.state == "drifted"
+            advice = f"`{ShellCommands(layout).reapply()}`" if drifted else status.detail
             yield DoctorCheck("pins", "note", f"{status.pin.id} is {status.state}", advice)
 
 
@@ -330,7 +333,7 @@ def examine_mega_cache(path: Path, layout: Layout) -> Examined:
         *_contents(mega.artifacts),
         *_dangers(mega.artifacts),
         *_overwriting(overwritten),
-        *_hiding(hidden),
+        *_hiding(hidden, ShellCommands(layout)),
     ]
     return Examined(str(path), checks, mega, hidden, overwritten)
 
@@ -375,16 +378,18 @@ def _overwriting(overwritten: Mapping[str, Overwriting]) -> Iterator[DoctorCheck
         )
 
 
-def _hiding(hidden: Sequence[HiddenPin]) -> Iterator[DoctorCheck]:
+def _hiding(hidden: Sequence[HiddenPin], commands: ShellCommands) -> Iterator[DoctorCheck]:
     for key, pin in {hiding.pin.key: hiding.pin for hiding in hidden}.items():
         mine = [hiding for hiding in hidden if hiding.pin.key == key]
         surely = [hiding for hiding in mine if hiding.verdict == "other"]
         count = counted(len(surely or mine), "graph")
         value = f"{pin.id} ({brief(pin.label, 40)}) {'is' if surely else 'may be'} hidden"
-        advice = "after loading it, run `rocm-tui pin --reconcile`; or save it again under the pin"
+        again = commands.reapply()
+        advice = f"after loading it, run `{again}`; or save it again under the pin"
         if not surely:
             advice = (
-                "the text does not name their choice; `rocm-tui verify` finds it, after loading"
+                f"the text does not name their choice; `{commands.line('verify')}` finds it, "
+                "after loading"
             )
         verdict: Verdict = "bad" if surely else "note"
         yield DoctorCheck(

@@ -16,6 +16,7 @@ from backend.pins.plan import PinPlan
 from backend.pins.store import PinStore
 from backend.pins.undo import next_undo, undo
 from rocm_tui import say
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.pin import (
     Pinnable,
     Pinned,
@@ -110,7 +111,8 @@ def pin_command(
             raise UsageError("which choice? pin ID CHOICE; pin alone lists the pins")
         return _list(layout, reconcile=reconcile, history=history, json=json)
     if choice is None:
-        raise UsageError(f"which choice? `rocm-tui show {plain(id)}` lists them")
+        listed = ShellCommands(layout).line("show", id)
+        raise UsageError(f"which choice? `{plain(listed)}` lists them")
     if is_place(id):
         if bitwise or wrong or sources:
             raise UsageError("--bitwise, --wrong and --from go without FILE:LINE of a tuned table")
@@ -284,7 +286,8 @@ def _list(layout: Layout, *, reconcile: bool, history: bool, json: bool) -> int:
         say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
         for pin in store.unfinished():
             what = f"the unpin of {plain(pin.label)} was interrupted"
-            say.err(f"{what}, and it may still win: `rocm-tui unpin {pin.id}` finishes it")
+            again = ShellCommands(layout).unpin(pin)
+            say.err(f"{what}, and it may still win: `{again}` finishes it")
         for event in events:
             say.out(history_line(event))
     return ExitCode.of(all(status.state == "active" for status in statuses))

@@ -611,7 +611,8 @@ def _next(args: AgreeOptions, layout: Layout, count: int) -> list[str]:
         ]
     if count:
         lines.append(f"`{ShellCommands(layout).undo()}` undoes {noun(count, 'it', 'them all')}.")
-    lines.append("Run the ranks again, then `rocm-tui agree`: what runs now keeps its choices.")
+    agree = ShellCommands(layout).line("agree")
+    lines.append(f"Run the ranks again, then `{agree}`: what runs now keeps its choices.")
     return lines
 
 

@@ -256,7 +256,7 @@ def test_a_pin_that_does_not_hold_is_noted(layout: Layout) -> None:
     total, drifted = (c for c in doctor.examine(layout, "/no/python") if c.name == "pins")
     assert (total.verdict, total.value) == ("ok", "1")
     assert (drifted.verdict, drifted.value) == ("note", f"{pin.id} is drifted")
-    assert "--reconcile" in drifted.advice
+    assert drifted.advice == f"`rocm-tui pin --reconcile --cache-dir {layout.root}`"
 
 
 def test_a_compiler_that_is_missing_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from backend.model.tuning import Pin
 from backend.sharing.mega_cache import Artifact, HiddenPin
 from backend.wire.jobs import Environment
 from rocm_tui.actions import doctor
+from rocm_tui.actions.commands import ShellCommands
 from rocm_tui.actions.doctor import DoctorCheck
 from rocm_tui.errors import RocmTuiError
 
@@ -214,7 +215,7 @@ def test_configurations_that_replace_others_are_noted(
     assert list(doctor._overwriting({})) == []
 
 
-def test_a_pin_is_hidden_where_a_graph_surely_calls_another_choice() -> None:
+def test_a_pin_is_hidden_where_a_graph_surely_calls_another_choice(tmp_path: Path) -> None:
     pin = Pin("mm", "[]", "highest", "mm-1", "mm", "s", {})
     other = Pin("bmm", "[]", "highest", "bmm-1", "bmm", "s", {})
     graphs = [Artifact("inductor", f"{at}" * 20, 0, 5) for at in range(3)]
@@ -224,11 +225,13 @@ def test_a_pin_is_hidden_where_a_graph_surely_calls_another_choice() -> None:
         HiddenPin(other, graphs[2], "unknown"),
         HiddenPin(other, graphs[1], "unknown"),
     ]
-    sure, unsure = doctor._hiding(hidden)
+    sure, unsure = doctor._hiding(hidden, ShellCommands(Layout(tmp_path)))
     assert (sure.verdict, unsure.verdict) == ("bad", "note")
     assert sure.value == f"{pin.id} (mm) is hidden by 1 graph: {'0' * 12}"
     assert unsure.value == f"{other.id} (bmm) may be hidden by 2 graphs: {'2' * 12}"
-    assert "--reconcile" in sure.advice and "verify" in unsure.advice
+    where = f"--cache-dir {tmp_path}`"
+    assert f"`rocm-tui pin --reconcile {where}" in sure.advice
+    assert f"`rocm-tui verify {where}" in unsure.advice
 
 
 def test_what_is_no_mega_cache_is_bad(tmp_path: Path) -> None:

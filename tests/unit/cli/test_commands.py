@@ -154,6 +154,12 @@ def test_bad_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
     assert call(*words, cache=tmp_path).returncode == 2
 
 
+def test_the_next_command_is_for_the_same_cache_dir(tmp_path: Path) -> None:
+    refused = call("pin", "3fa91c2", cache=tmp_path)
+    shown = f"rocm-tui show 3fa91c2 --cache-dir {tmp_path}".encode()
+    assert b"which choice? `" + shown + b"` lists them" in refused.stderr
+
+
 def test_pins_of_an_empty_cache_dir(tmp_path: Path) -> None:
     assert call("pins", cache=tmp_path).returncode == 0
     assert json.loads(call("pins", "--json", "--history", cache=tmp_path).stdout) == {

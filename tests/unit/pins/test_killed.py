@@ -181,7 +181,9 @@ def test_unpin_again_finishes_an_unpin_that_was_killed(
         if store.unfinished():
             unfinished += 1
             main(["pin", *where])
-            assert "the unpin of slow was interrupted" in capsys.readouterr().err
+            told = capsys.readouterr().err
+            assert "the unpin of slow was interrupted" in told
+            assert f"`rocm-tui unpin {pin.id} --cache-dir {root}` finishes it" in told
         if path.read_bytes() != before or store.unfinished():
             assert main(["unpin", pin.id, *where]) == 0
         assert path.read_bytes() == before and not store.unfinished()

@@ -52,7 +52,8 @@ def test_doctor_notes_what_is_old(tmp_path: Path) -> None:
     (check,) = leftover_checks(layout)
     assert (check.name, check.verdict) == ("old files", "note")
     assert check.value == "1 cut off, or not used for 30 days, 100 B"
-    assert check.advice == "`rocm-tui prune --yes` removes them"
+    prune = f"rocm-tui prune --yes --cache-dir {layout.root}"
+    assert check.advice == f"`{prune}` removes them"
 
 
 def test_only_what_is_old_is_listed_and_removed(tmp_path: Path) -> None:
