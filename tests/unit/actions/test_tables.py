@@ -174,6 +174,10 @@ def test_a_solution_is_a_name_values_or_another_table(table: Path, tmp_path: Pat
     other.write_text("M,N,K,bias,dtype,outdtype,scaleAB\n16,4096,1024,False,a,b,False\n")
     with pytest.raises(StoreError):
         tables.solution_of(row, str(other))
+    aiter = tmp_path / "a8w8_tuned_gemm.csv"
+    aiter.write_text("gfx,cu_num,M,N,K,kernelName,us\ngfx942,304,16,1280,8192,a,12.5\n")
+    with pytest.raises(PinRefused, match=r"is a table of \w+, not of \w+"):
+        tables.solution_of(row, str(aiter))
     with pytest.raises(PinRefused):
         tables.solution_of(row, "a=b=c,")
 
