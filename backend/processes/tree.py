@@ -145,6 +145,7 @@ def end(pid: int, patience: float = PATIENCE, *, bury: bool = True) -> set[int]:
     """
     met = {pid}
     sweep(pid, patience, met)
+    met |= children(pid)  # those that had ended before, too
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):  # then its dead descendants are ours to reap
