@@ -62,9 +62,14 @@ def meaning(schema: dict[str, Any]) -> Any:
 
 def changed(kind: type[Document]) -> bool:
     """Return whether documents differ from what the file of their version says."""
-    return bool(
-        meaning(json.loads(text_of(kind))) != meaning(json.loads(path_of(kind).read_text()))
-    )
+    present, written = meanings(kind)
+    return bool(present != written)
+
+
+def meanings(kind: type[Document]) -> tuple[Any, Any]:
+    """Return what documents mean now, and what the file of their version says."""
+    present, written = text_of(kind), path_of(kind).read_text()
+    return meaning(json.loads(present)), meaning(json.loads(written))
 
 
 def main() -> int:
