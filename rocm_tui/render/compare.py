@@ -346,7 +346,8 @@ class ComparisonTotalsJson(JsonObject):
     b_ms: float
     lost_ms: float
     gained_ms: float
-    verdicts: Mapping[Verdict, int]
+    # Not of Verdict: msgspec lists its values in the schema from 0.23 on, and did not before.
+    verdicts: Mapping[str, int]
     a_tuning_seconds: float
     b_tuning_seconds: float
     a_tuning_untold: int
