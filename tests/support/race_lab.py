@@ -19,16 +19,17 @@ class Choice:
         return self.name
 cache = PersistentCache()
 choices = [Choice(f"c{i}") for i in range(10)]
-i, least = 0, int(sys.argv[2])
 def benchmark(choices):
-    time.sleep(0.003 + max(0, i - least) / 1000)
+    time.sleep(0.003)
     return {choice: 0.5 + i for i, choice in enumerate(choices)}
 def tune(op, inputs):
     cache.lookup(choices, op, inputs, benchmark)
 tune("mm", "[pinned]")
 print("ready", flush=True)
 os.read(0, 1)
+least = int(sys.argv[2])
 for i in itertools.count(1):
+    time.sleep(max(0, i - least) / 1000)
     tune(sys.argv[1], f"[{i}]")
     tune("mm", "[pinned]")
     if i >= least and select.select([0], [], [], 0)[0]:
