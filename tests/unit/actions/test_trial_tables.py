@@ -113,6 +113,14 @@ def test_two_tables_with_one_solution_tie(tmp_path: Path) -> None:
     assert "Both tables have the same solution for the 1 lookup that hit." in said
 
 
+def test_two_tables_that_no_lookup_hit_have_no_solution_in_common(tmp_path: Path) -> None:
+    names = "a.csv", "b.csv"
+    tables = [tunableop(tmp_path / name, None, OTHER_ROW) for name in names]
+    trial = tried(tmp_path, "tunableop", *tables)
+    assert [(use.hits, use.misses) for use in trial.tables] == [(0, 1), (0, 1)]
+    assert not any("same solution" in sentence for sentence in program_sentences(trial))
+
+
 @pytest.mark.parametrize("kind", ["tunableop", "aiter", "fmoe", "vllm", "sglang"])
 def test_one_table_is_compared_with_none(tmp_path: Path, kind: str) -> None:
     """A person's own setting of the variables counts for neither side."""
