@@ -323,12 +323,10 @@ def test_only_what_the_own_cache_dir_holds_is_home(tmp_path: Path) -> None:
 
 def test_what_was_not_tuned_in_the_cache_dir_is_not_pinned_there(tmp_path: Path) -> None:
     other = {KEY.inputs: {"highest": {FAST: 1.5, PINNED: 2.25}}}
-    roots = [
-        str(make_layout(tmp_path / name, {"mm": times}).root)
-        for name, times in (("a", other), ("b", swapped(other)))
-    ]
     here = make_layout(tmp_path / "here", {"bmm": other})
-    told = find_selections(here, roots)
+    a = make_layout(tmp_path / "a", {"mm": other})
+    b = make_layout(tmp_path / "b", {"mm": swapped(other)})
+    told = find_selections(here, [str(a.root), str(b.root)])
     found = agreement(told.choosers, told.all)
     (step,) = plan_pins(map(propose, found.differing), load_model(here), here)
     assert step.why_not == f"it was not tuned in {here.root}, where pins would go to"

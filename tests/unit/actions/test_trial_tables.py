@@ -114,8 +114,7 @@ def test_two_tables_with_one_solution_tie(tmp_path: Path) -> None:
 
 
 def test_two_tables_that_no_lookup_hit_have_no_solution_in_common(tmp_path: Path) -> None:
-    names = "a.csv", "b.csv"
-    tables = [tunableop(tmp_path / name, None, OTHER_ROW) for name in names]
+    tables = [tunableop(tmp_path / name, None, OTHER_ROW) for name in ("a.csv", "b.csv")]
     trial = tried(tmp_path, "tunableop", *tables)
     assert [(use.hits, use.misses) for use in trial.tables] == [(0, 1), (0, 1)]
     assert not any("same solution" in sentence for sentence in program_sentences(trial))
