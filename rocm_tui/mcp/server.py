@@ -341,7 +341,11 @@ def serve(
     rights: Rights,
     fixed: Mapping[str, str],
 ) -> None:
-    """Serve one client on stdin and stdout until it leaves."""
+    """Serve one client on stdin and stdout until it leaves.
+
+    Raises OSError if stdout cannot be written, BrokenPipeError if nobody reads it any more, and
+    KeyboardInterrupt for Ctrl-C.
+    """
     answering = ToolServer(tools, rights, fixed)
     server: Server[Any] = Server(
         "rocm-tui",
@@ -356,4 +360,15 @@ def serve(
         async with stdio_server(stdin) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except Exception as error:
+        cause: BaseException = error
+        while errors := getattr(cause, "exceptions", ()):  # a group, a class that 3.10 lacks
+            cause = errors[0]
+        if isinstance(cause, OSError):
+            raise cause from None
+        # Ctrl-C closes the stream to which a task of the SDK hands on what a client has sent.
+        if isinstance(cause, anyio.BrokenResourceError):
+            raise KeyboardInterrupt from None
+        raise

@@ -87,8 +87,12 @@ class RawServer:
 
     def end(self, how: int) -> tuple[int, str]:
         """Return the exit code and stderr after one signal, while stdin stays open."""
-        assert self.process.stderr is not None
         self.process.send_signal(how)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for the end, and return the exit code and stderr."""
+        assert self.process.stderr is not None
         code = self.process.wait(timeout=60)
         return code, self.process.stderr.read()
 

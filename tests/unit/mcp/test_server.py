@@ -258,8 +258,21 @@ async def test_nothing_to_do_is_no_question(cache: Path) -> None:
         assert lab.asked == []
 
 
-def test_one_interrupt_ends_the_server(cache: Path) -> None:
-    assert RawServer(cache).end(signal.SIGINT) == (130, "")
+@pytest.mark.parametrize("messages", [0, 1_000])
+def test_one_interrupt_ends_the_server(cache: Path, messages: int) -> None:
+    """With many messages it comes while one of them is handed on."""
+    server = RawServer(cache)
+    for _ in range(messages):
+        server.send({"method": "notifications/initialized"})
+    assert server.end(signal.SIGINT) == (130, "")
+
+
+def test_a_client_that_is_gone_ends_the_server(cache: Path) -> None:
+    server = RawServer(cache)
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+    server.send({"id": 2, "method": "tools/list", "params": {}})
+    assert server.ended() == (1, "")
 
 
 async def test_a_terminal_that_is_gone_ends_the_input() -> None:
