@@ -13,7 +13,10 @@ import sys
 def main() -> int:
     """Run one command and return its exit code."""
     sys.path[:] = reordered(sys.path, os.environ.get("PYTHONPATH", ""))
-    from rocm_tui.cli.entry import main as run_command
+    try:
+        from rocm_tui.cli.entry import main as run_command
+    except KeyboardInterrupt:
+        return 130  # as everywhere for Ctrl-C
 
     return run_command()
 

@@ -46,7 +46,9 @@ def _shorter_wide(text: str, width: int) -> str:
     if width < 2:
         return "…"[:width]
     tail = (width - 1) // 2
-    head = set_cell_size(text, width - 1 - tail).rstrip()
+    head = set_cell_size(text, width - 1 - tail)
+    if not text.startswith(head):
+        head = head[:-1]  # a blank in place of half a letter
     at = len(text)
     while at and cell_len(text[at - 1 :]) <= tail:
         at -= 1

@@ -17,9 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.disk.layout import Layout
 from backend.ranks.job import AGREE
 
 PATIENCE = 60.0
+LIMIT = 2
+"""Seconds that a rank waits for one that is stopped."""
 SETTINGS = {
     "max_autotune": True,
     "max_autotune_gemm_backends": "ATEN",
@@ -201,6 +204,16 @@ def there(cache: Path, name: str) -> None:
         time.sleep(0.01)
 
 
+def awaited(cache: Path) -> None:
+    """Wait until a rank has recorded that it waits for another."""
+    end = time.monotonic() + PATIENCE
+    while not any(
+        b'"rank_awaited"' in log.read_bytes() for log in Layout(cache).sessions.glob("*")
+    ):
+        assert time.monotonic() < end, "no rank waits"
+        time.sleep(0.01)
+
+
 def blocked(cache: Path) -> Callable[[], None]:
     """What lasts until the file `go` is there."""
 
@@ -219,12 +232,15 @@ def alike(cache: Path, size: int) -> None:
 def interrupted(cache: Path, number: signal.Signals) -> None:
     """Rank 0 is sent a signal while it times its choices and rank 1 waits."""
     global _before
-    _before = blocked(cache)
+    _before, limit = blocked(cache), os.environ[AGREE]
     first = rank(0, 2, cache, ("x", "y"), 8)
     _before = at_once
     there(cache, "*.claim-0")
+    if number == signal.SIGSTOP:
+        os.environ[AGREE] = str(LIMIT)
     second = rank(1, 2, cache, ("x", "y"), 8)
-    there(cache, "rank-1")
+    os.environ[AGREE] = limit
+    awaited(cache)
     time.sleep(0.3)  # it waits
     os.kill(first, number)
     if number == signal.SIGKILL:
@@ -239,13 +255,11 @@ def interrupted(cache: Path, number: signal.Signals) -> None:
 def waiting(cache: Path) -> None:
     """Rank 0 times its choices, and rank 1 waits, until there is a file `go`."""
     global _before
-    _before, limit = blocked(cache), os.environ[AGREE]
-    os.environ[AGREE] = str(PATIENCE)
+    _before = blocked(cache)
     first = rank(0, 2, cache, ("x", "y"), 8)
     _before = at_once
     there(cache, "*.claim-0")
     second = rank(1, 2, cache, ("x", "y"), 8)
-    os.environ[AGREE] = limit
     for pid in (first, second):
         wait_for(pid)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from backend.processes.tree import children
 from tests.support.tools import require_tool
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -47,10 +48,9 @@ class Served:
         except BlockingIOError:
             return ""
 
-    def children(self) -> list[int]:
+    def children(self) -> set[int]:
         """The processes of its screens."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        return [int(pid) for task in tasks for pid in task.read_text().split()]
+        return children(self.process.pid)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A program whose steps take longer where its cache dir holds a pin, or not: by argument.
 
 python planted_program.py WITH WITHOUT [steps|graphs|none|burst|crash|child|hang]: milliseconds a
-step.
+step. With `child` it starts one that goes on, and adds its pid to the file $CHILDREN.
 Each line says when it should have been printed, so that a test need not trust the clock.
 """
 
@@ -23,7 +23,9 @@ seconds = (pinned if raised else plain) / 1e3
 if how == "graphs":
     (cache / "fxgraph" / "ab").mkdir(parents=True, exist_ok=True)
 if how == "child":
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    with Path(os.environ["CHILDREN"]).open("a") as children:
+        print(child.pid, file=children)
 if how == "hang":
     print("begun", flush=True)
     time.sleep(600)

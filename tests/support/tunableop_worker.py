@@ -1,6 +1,6 @@
 """A worker whose PyTorch has below `torch.cuda.tunable` what a build for a GPU has: its switches,
 and a row for each product that it is given. It multiplies nothing: a product with an M of 13 ends
-the process, one of 99 never comes back.
+the process; one of 99 makes the file $HANGS and never comes back.
 
     python tunableop_worker.py -c CODE | ENTRY WORDS...
 """
@@ -37,6 +37,7 @@ def below() -> None:
         if "_13_" in params:
             os.kill(os.getpid(), signal.SIGSEGV)
         if "_99_" in params:
+            Path(os.environ["HANGS"]).touch()
             time.sleep(600)
         rows.append((op, params, "Gemm_Hipblaslt_1", 0.5))
 

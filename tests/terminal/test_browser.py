@@ -158,7 +158,7 @@ def test_another_site_cannot_drive_it(browser: Any, served: Served) -> None:
         page.close()
     assert len(served.children()) == 1
     ours.close()
-    _until(lambda: served.children() == [])
+    _until(lambda: not served.children())
 
 
 def _until(over: Callable[[], bool], seconds: float = 120.0) -> None:

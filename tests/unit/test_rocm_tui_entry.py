@@ -56,3 +56,17 @@ def test_modules_of_the_person(how: str, path: str, folder: Path) -> None:
     assert '"tunings": []' in out("ls", "--json", code=1)
     assert "Usage: rocm-tui watch" in out("watch", "--help")
     assert out("run", "--", sys.executable, "-c", PROGRAM) == "1 1 1 1 1\n"
+
+
+def test_ctrl_c_while_it_is_loaded_is_no_traceback() -> None:
+    program = (
+        "import sys\n"
+        "class Loader:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'rocm_tui.cli.common': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Loader())\n"
+        "from rocm_tui_entry import main\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

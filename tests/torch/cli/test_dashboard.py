@@ -23,7 +23,7 @@ def test_a_tuning_beside_it_appears_and_is_pinned(tmp_path: Path) -> None:
         first = compiled(["bmm"], cache).code["bmm"]
         terminal.wait_for("1 tuning")
         compiled(["small_bmm"], cache)
-        screen = terminal.wait_for("2 tunings")
+        screen = terminal.wait_for("2 tunings", "4×32×96×64", "8×128×192×256")
         assert screen.index("4×32×96×64") < screen.index("8×128×192×256")  # newest first
         terminal.press("G")
         terminal.press("Tab")

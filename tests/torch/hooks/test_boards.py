@@ -143,7 +143,7 @@ def test_without_an_agent_s_store_the_one_of_the_process_group_is_used() -> None
         )
         for rank in "01"
     ]
-    said = [rank.communicate(timeout=60)[0].splitlines() for rank in ranks]
+    said = [rank.communicate(timeout=240)[0].splitlines() for rank in ranks]
     assert all("call init_process_group before" in lines[0] for lines in said)
     met = sorted(lines[1] for lines in said)
     assert met == [f"the store at localhost:{port} {first}" for first in (False, True)]

@@ -148,6 +148,8 @@ assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
 def test_sixteen_processes_at_once(tmp_path: Path) -> None:
     """Each tunes keys of its own, and choices of its own in keys that all share."""
     assert run(tmp_path, SIXTEEN) == ""
+    # What one left in its journal while another held the lock is merged by the next.
+    run(tmp_path, "tune(caller('ours'), 'mm', '[last]', choices(3))")
     kept = entries(tmp_path)
     assert {(f"op{i}", f"[{n}]") for i in range(16) for n in range(10)} <= kept
     # Stock PyTorch takes all of it from the file.

@@ -25,10 +25,10 @@ from rocm_tui.render.detail import selection_text
 from rocm_tui.report.sessions import SessionRow, session_rows
 from rocm_tui.session.model import Model
 from tests.ranks.__main__ import choices_in, differing, environment, run
+from tests.ranks.scenes import LIMIT
 
 pytestmark = pytest.mark.torch
 
-LIMIT = 2
 PATIENCE = 120.0
 """Seconds; a rank that waits for ever fails the test."""
 
@@ -39,7 +39,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._played: dict[str, tuple[Path, str]] = {}
-        ours = ["-m", "rocm_tui", "run", "--quiet", "--agree-timeout", str(LIMIT), "--"]
+        ours = ["-m", "rocm_tui", "run", "--quiet", "--agree-timeout", str(PATIENCE), "--"]
         scenes = [sys.executable, "-W", "ignore", "-m", "tests.ranks.scenes"]
         self._process = subprocess.Popen(
             [sys.executable, *ours, *scenes],

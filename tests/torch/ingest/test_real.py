@@ -66,7 +66,8 @@ def test_every_source_tells_of_the_same_tuning(run: Run) -> None:
         assert tuning.dtypes == ("torch.float32", "torch.float32")
     assert (cached.device, cached.precision) == ("cpu", "highest")
     assert log.seconds.benchmark and traced.seconds.benchmark
-    assert traced.seconds.benchmark == pytest.approx(log.seconds.benchmark, rel=0.2)
+    # The log's time includes reading and writing the cache.
+    assert 0 < log.seconds.benchmark - traced.seconds.benchmark < 5
 
 
 def test_another_way_to_count_agrees(run: Run, tmp_path: Path) -> None:

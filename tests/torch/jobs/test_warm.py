@@ -154,7 +154,10 @@ def test_a_spent_budget_is_that_of_its_own_job(lab: Lab) -> None:
 
 
 def test_pins_are_verified_by_the_workers_of_the_session(lab: Lab) -> None:
-    pins = PinStore(lab.layout).pins()
+    store = PinStore(lab.layout)
+    key, times = lab.entries()[0]
+    store.pin(None, key, min(times, key=times.__getitem__))
+    pins = store.pins()
     started = []
     for _ in range(2):
         with Verifying(lab.python, lab.layout, env=lab.env, kept=lab.workers) as verifying:
@@ -170,7 +173,7 @@ BMM = "[{0}, {0}]".format("('cpu', 'torch.float32', 4, 48, 48, 2304, 48, 1, 0)")
 def _measure(lab: Lab, *names: str) -> Measurement:
     choices = tuple(Choice(name, hash_of(name), 1.0) for name in names)
     tuning = Tuning("bmm", inputs_key=BMM, precision="highest", choices=choices)
-    return Measuring(lab.run, tuning, choices, budget=1.0).once()
+    return Measuring(lab.run, tuning, choices, budget=20.0).once()
 
 
 def test_a_choice_that_ends_its_worker_costs_a_new_one_and_verdicts_are_those_of_a_fresh_one(

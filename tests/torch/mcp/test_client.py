@@ -18,6 +18,7 @@ import pytest
 from tests.support.documents import document
 from tests.support.hooked import launch_program
 from tests.support.places import ROOT
+from tests.support.terminal_lab import command_line
 from tests.support.torch_models import child_env
 
 pytestmark = pytest.mark.torch
@@ -89,8 +90,7 @@ def test_progress_is_a_document_a_line(recorded: Path, tmp_path: Path) -> None:
 
 def started() -> list[psutil.Process]:
     """Return the processes that the server has started, and theirs."""
-    children = [child for child in psutil.Process().children() if not is_over(child)]
-    (server,) = (child for child in children if "mcp" in child.cmdline())
+    (server,) = (child for child in psutil.Process().children() if " mcp" in command_line(child))
     return server.children(recursive=True)
 
 

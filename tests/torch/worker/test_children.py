@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,6 +25,7 @@ from backend.worker import children
 from backend.worker.children import run_children
 from backend.worker.jobs import trial
 from backend.worker.jobs.trial import ArmCache, ArmSelector, _by_times, _retuned
+from tests.support.terminal_lab import command_line
 
 pytestmark = pytest.mark.torch
 
@@ -40,11 +42,8 @@ def _in_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def workers() -> list[psutil.Process]:
     """Supervisors and the workers below them."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE and WORDS[-1] in child.cmdline()
-    ]
+    found = psutil.Process().children(recursive=True)
+    return [child for child in found if WORDS[-1] in command_line(child)]
 
 
 def test_each_job_has_its_result_or_the_reason_why_not() -> None:
@@ -79,8 +78,9 @@ def test_each_child_sees_the_next_gpu() -> None:
 
     def look() -> None:
         for child in workers():
-            env = child.environ()
-            shown[child.pid] = env["HIP_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]
+            with suppress(psutil.Error, KeyError):  # it has ended since
+                env = child.environ()
+                shown[child.pid] = env["HIP_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]
 
     answers = run_children([GONE] * 3, 300, look, gpus=["7", "GPU-a"])
     assert all(isinstance(answer, TrialResult) for answer in answers)

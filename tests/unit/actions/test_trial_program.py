@@ -43,6 +43,7 @@ from rocm_tui.render.graphs import ProgramTrialJson, program_sentences, program_
 from tests.support.pin_lab import KEY, cache_file, make_layout, times
 from tests.support.places import ROOT
 from tests.support.printed_times import run_at_printed_times
+from tests.support.terminal_lab import alive
 from tests.support.torch_models import child_env
 
 PROGRAM = str(ROOT / "tests" / "support" / "planted_program.py")
@@ -221,16 +222,14 @@ def test_code_is_the_same_wherever_it_lies(tmp_path: Path) -> None:
 # The program's life
 
 
-def _running(words: str) -> list[psutil.Process]:
-    return [
-        p for p in psutil.process_iter(["cmdline"]) if words in " ".join(p.info["cmdline"] or ())
-    ]
-
-
-def test_what_a_program_leaves_running_is_ended(layout: Layout) -> None:
-    before = {p.pid for p in _running("time.sleep(600)")}
+def test_what_a_program_leaves_running_is_ended(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = tmp_path / "children"
+    monkeypatch.setenv("CHILDREN", str(children))
     tried(layout, command(10, 10, "child"), pairs=None, budget=0.1)
-    assert {p.pid for p in _running("time.sleep(600)")} <= before
+    pids = [int(line) for line in children.read_text().splitlines()]
+    assert len(pids) > 1 and not any(map(alive, pids))
 
 
 def test_lines_come_with_their_times(tmp_path: Path) -> None:

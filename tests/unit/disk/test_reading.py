@@ -62,4 +62,4 @@ def test_only_regular_files_and_no_descriptor_is_left(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "link", follow=True) == read_bytes(tmp_path / "link") == b"data"
     with pytest.raises(CacheUnreadable):
         read_bytes(tmp_path / "link", 2)
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before

@@ -45,7 +45,7 @@ def test_no_folder_on_the_way_stays_open(tmp_path: Path) -> None:
         trusted.read_file(tmp_path, path)
         with pytest.raises(OSError, match="No such file"):
             trusted.read_file(tmp_path, path.with_name("none"))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_missing_folders_are_made_for_us_alone(tmp_path: Path) -> None:

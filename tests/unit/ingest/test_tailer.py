@@ -309,4 +309,4 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
         assert all(tailer.poll() for tailer in tailers)
     log.write_bytes(b"\x7fELF\x02\x01\0\0")
     tailers[0].poll()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

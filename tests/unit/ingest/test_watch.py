@@ -227,7 +227,7 @@ def test_a_corrupt_cache_file_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_binary_is_one_problem(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(os.urandom(5000) + b"\0")
+    (tmp_path / "a.bin").write_bytes(b"\x80" + os.urandom(5000) + b"\0")
     (problem,) = read_sources([str(tmp_path / "a.bin")])
     assert isinstance(problem, Fault) and "not a text file" in problem.what
 

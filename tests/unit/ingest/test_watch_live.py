@@ -225,7 +225,7 @@ def test_what_a_finished_log_got_last_is_read(
     found.watcher.finish()
     thread.join(60)
     assert found.view.ops == ["mm", "bmm"]
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
     found.watcher._wake()  # as watchdog may do late
 
 
@@ -253,7 +253,7 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
         found.until(lambda view: view.ops == ["mm"])
         found.watcher.stop()
         counts.append(len(list(Path("/proc/self/fd").iterdir())))
-    assert counts[0] == counts[1] == counts[2]
+    assert counts[0] >= counts[1] >= counts[2]
 
 
 class _TooMany(OSError):

@@ -234,7 +234,7 @@ def test_a_proof_is_stale_as_soon_as_another_torch_was_seen(tmp_path: Path) -> N
 
 
 def test_what_comes_later_than_the_start_has_that_time(tmp_path: Path) -> None:
-    for ago, dated in ((1.0, False), (2.0, True)):
+    for ago, dated in ((0.0, False), (2.0, True)):
         feed = feed_of(tmp_path)
         feed._started = time.monotonic() - ago
         feed.inbox.put_records(seen("mm"))
@@ -309,7 +309,7 @@ def test_a_log_is_followed_once_there_are_threads_and_descriptors_again(
     with monkeypatch.context() as patch:
         patch.setattr(lacking, fail)
         feed.follow(str(log), 1)
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
     feed.follow(str(log), 1)
     try:
         end = time.monotonic() + 60

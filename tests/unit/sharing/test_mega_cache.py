@@ -70,7 +70,7 @@ def test_one_line_for_what_is_no_mega_cache(
     with pytest.raises(MegaCacheInvalid, match=why) as caught:
         read_mega_cache(path)
     assert "\n" not in str(caught.value)
-    assert len([*Path("/proc/self/fd").iterdir()]) == descriptors
+    assert len([*Path("/proc/self/fd").iterdir()]) <= descriptors
     code, out = doctor(capsys, path, "--cache-dir", tmp_path)
     assert code == 1 and str(caught.value) in out and len(out.splitlines()) == 2
 
@@ -153,7 +153,7 @@ def test_what_is_just_within_the_limits_is_read(tmp_path: Path) -> None:
         ("x" * 150, "k" * 6000, len(big)), ("x" * 150, "", 0),
     ]  # fmt: skip
     assert [data for _, data in mega.contents(mega.artifacts)] == [big, b""]
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before
 
 
 def test_of_sections_of_one_type_the_last_is_loaded(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from rocm_tui.tui.browser.site import INSTALL
 from tests.support.browser_lab import Served, serving, words
 from tests.support.log_lab import BMM
+from tests.support.terminal_lab import ended as ended_process
 
 aiohttp = pytest.importorskip("aiohttp", reason="pip install '.[serve]'")
 pytest.importorskip("textual_serve", reason="pip install '.[serve]'")
@@ -227,13 +227,7 @@ async def test_no_screen_outlives_the_server(tmp_path: Path, sign: int) -> None:
             os.kill(served.process.pid, sign)
             await asyncio.to_thread(served.process.wait, 90)
         assert served.process.returncode == (0 if sign == signal.SIGTERM else -sign)
-    until = time.monotonic() + 90
-    while Path(f"/proc/{child}/stat").exists() and time.monotonic() < until:
-        if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            break  # nobody of this machine reaps it
-        time.sleep(0.1)
-    else:
-        assert not Path(f"/proc/{child}").exists()
+    assert await asyncio.to_thread(ended_process, child)
 
 
 def ended(*words: str, env: dict[str, str] | None = None) -> tuple[int, str]:
