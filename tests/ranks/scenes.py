@@ -58,12 +58,15 @@ def prepare() -> None:
     select.add_preprocessing_fn(offer)
 
 
-def rank(number: int, size: int, cache: Path, offered: Sequence[str], rows: int) -> int:
-    """Fork a rank that compiles a product of matrices of so many rows; its pid."""
+def rank(
+    number: int, size: int, cache: Path, offered: Sequence[str], rows: int, limit: float = PATIENCE
+) -> int:
+    """Fork a rank that compiles a product of matrices of so many rows; its pid. It waits for others
+    for `limit` seconds."""
     pid = os.fork()
     if pid:
         return pid
-    told = {"RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    told = {"RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, AGREE: limit}
     os.environ |= {name: str(value) for name, value in told.items()}
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
     status = 1
@@ -173,19 +176,14 @@ def orphan(cache: str) -> None:
 def server_killed(cache: Path) -> None:
     cache.mkdir()
     pids = agents(cache, orphan)
-    end = time.monotonic() + PATIENCE
-    while not (cache / "claimed").exists():
-        assert time.monotonic() < end, "rank 0 has claimed nothing"
-        time.sleep(0.01)
+    until((cache / "claimed").exists, "rank 0 claims a problem")
     time.sleep(0.5)  # rank 1 waits
     rank_0, server = map(int, (cache / "server").read_text().split())
     (agent_1,) = set(pids) - {server}
     os.kill(agent_1, signal.SIGSTOP)  # else it ends rank 1 as soon as it misses the store itself
     for pid in (server, rank_0):
         os.kill(pid, signal.SIGKILL)
-    while not (cache / "gone on").exists():
-        assert time.monotonic() < end, "rank 1 does not go on"
-        time.sleep(0.01)
+    until((cache / "gone on").exists, "rank 1 goes on")
     os.kill(agent_1, signal.SIGCONT)
     for pid in pids:
         os.waitpid(pid, 0)
@@ -196,22 +194,22 @@ def wait_for(pid: int) -> None:
     assert status == 0, f"a rank ended with {status}"
 
 
+def until(true: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, f"not in {PATIENCE:.0f} s: {what}"
+        time.sleep(0.01)
+
+
 def there(cache: Path, name: str) -> None:
     """Wait until a rank has written this note."""
-    end = time.monotonic() + PATIENCE
-    while not list((cache / "rocm_tui" / "ranks").glob(f"*/{name}")):
-        assert time.monotonic() < end, f"no rank has written {name}"
-        time.sleep(0.01)
+    until(lambda: [*Layout(cache).ranks.glob(f"*/{name}")], f"a rank writes {name}")
 
 
 def awaited(cache: Path) -> None:
     """Wait until a rank has recorded that it waits for another."""
-    end = time.monotonic() + PATIENCE
-    while not any(
-        b'"rank_awaited"' in log.read_bytes() for log in Layout(cache).sessions.glob("*")
-    ):
-        assert time.monotonic() < end, "no rank waits"
-        time.sleep(0.01)
+    logs = Layout(cache).sessions
+    until(lambda: any(b'"rank_awaited"' in p.read_bytes() for p in logs.glob("*")), "a rank waits")
 
 
 def blocked(cache: Path) -> Callable[[], None]:
@@ -232,14 +230,12 @@ def alike(cache: Path, size: int) -> None:
 def interrupted(cache: Path, number: signal.Signals) -> None:
     """Rank 0 is sent a signal while it times its choices and rank 1 waits."""
     global _before
-    _before, limit = blocked(cache), os.environ[AGREE]
+    _before = blocked(cache)
     first = rank(0, 2, cache, ("x", "y"), 8)
     _before = at_once
     there(cache, "*.claim-0")
-    if number == signal.SIGSTOP:
-        os.environ[AGREE] = str(LIMIT)
-    second = rank(1, 2, cache, ("x", "y"), 8)
-    os.environ[AGREE] = limit
+    limit = LIMIT if number == signal.SIGSTOP else PATIENCE
+    second = rank(1, 2, cache, ("x", "y"), 8, limit)
     awaited(cache)
     time.sleep(0.3)  # it waits
     os.kill(first, number)

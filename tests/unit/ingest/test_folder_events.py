@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocm_tui.ingest.follow.watcher import FolderEvents
+from tests.support.descriptors import open_descriptors
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_without_threads_no_folder_is_covered_and_it_is_not_tried_again(
         (tmp_path / name).mkdir()
     wanted = {str(tmp_path / name): False for name in "ab"}
     events.sync({str(tmp_path / "a"): False})
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    descriptors = open_descriptors()
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -113,7 +114,7 @@ def test_without_threads_no_folder_is_covered_and_it_is_not_tried_again(
         patch.setattr(threading.Thread, "start", refuse)
         assert not events.sync(wanted)
     assert not events.sync(wanted) and not any(map(events.covers, wanted))
-    assert len(list(Path("/proc/self/fd").iterdir())) < descriptors
+    assert open_descriptors() < descriptors
 
 
 def test_too_many_folders_are_not_covered(

@@ -16,6 +16,7 @@ from rocm_tui.ingest.follow import tailer as tailer_module
 from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, QUIET, Tailer, decoder_of
 from rocm_tui.ingest.formats.reader import SILENCE
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
+from tests.support.descriptors import open_descriptors
 from tests.support.format_lab import KEY, cache_text
 from tests.support.log_lab import BMM, MM
 
@@ -302,11 +303,11 @@ def test_an_error_without_words_is_named_by_its_kind(
 def test_no_file_stays_open(tmp_path: Path) -> None:
     log, document = tmp_path / "a.log", tmp_path / "a.json"
     tailers = [Tailer(str(log)), Tailer(str(document))]
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     for n in range(3):
         log.write_text(MM * (n + 1))
         document.write_bytes(cache_text({"mm": {KEY: {"highest": {"a": 1.0 + n}}}}))
         assert all(tailer.poll() for tailer in tailers)
     log.write_bytes(b"\x7fELF\x02\x01\0\0")
     tailers[0].poll()
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert open_descriptors() == before

@@ -20,6 +20,7 @@ from rocm_tui.ingest.follow import watcher
 from rocm_tui.ingest.follow.sources import SourceSet
 from rocm_tui.ingest.follow.watcher import Watcher, is_remote
 from rocm_tui.ingest.records import Record, SourceStatus
+from tests.support.descriptors import open_descriptors
 from tests.support.format_lab import KEY, STARTED, cache_text, lines
 from tests.support.log_lab import BMM, MM
 from tests.support.watch_lab import HASH, View
@@ -214,7 +215,7 @@ def test_what_a_finished_log_got_last_is_read(
     monkeypatch.setattr(watcher, "SWEEP", 1e6)
     path = tmp_path / "a.log"
     path.write_text(MM)
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    descriptors = open_descriptors()
     found = Live([path], polling=True, interval=1e6)
     found.watcher.start()
     found.until(lambda view: view.ops == ["mm"])
@@ -225,7 +226,7 @@ def test_what_a_finished_log_got_last_is_read(
     found.watcher.finish()
     thread.join(60)
     assert found.view.ops == ["mm", "bmm"]
-    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+    assert open_descriptors() == descriptors
     found.watcher._wake()  # as watchdog may do late
 
 
@@ -252,8 +253,8 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
         found.watcher.start()
         found.until(lambda view: view.ops == ["mm"])
         found.watcher.stop()
-        counts.append(len(list(Path("/proc/self/fd").iterdir())))
-    assert counts[0] >= counts[1] >= counts[2]
+        counts.append(open_descriptors())
+    assert counts[0] == counts[1] == counts[2]
 
 
 class _TooMany(OSError):

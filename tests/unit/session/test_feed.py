@@ -19,6 +19,7 @@ from backend.pins.store import PinStore
 from rocm_tui.ingest.records import STDIN, Record, Seen, SessionSeen
 from rocm_tui.session import feed as feed_module
 from rocm_tui.session.feed import Feed, Inbox, Keeper, Reconciler
+from tests.support.descriptors import open_descriptors
 from tests.support.log_lab import MM
 from tests.support.screen_lab import SYSTEM, inputs, write_cache
 
@@ -305,11 +306,11 @@ def test_a_log_is_followed_once_there_are_threads_and_descriptors_again(
     def fail(*_: object) -> None:
         raise (OSError if lacking == "os.pipe" else RuntimeError)("no more")
 
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    descriptors = open_descriptors()
     with monkeypatch.context() as patch:
         patch.setattr(lacking, fail)
         feed.follow(str(log), 1)
-    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+    assert open_descriptors() == descriptors
     feed.follow(str(log), 1)
     try:
         end = time.monotonic() + 60

@@ -20,6 +20,7 @@ from backend.sharing.mega_cache import (
     hidden_pins,
     read_mega_cache,
 )
+from tests.support.descriptors import open_descriptors
 from tests.support.graph_lab import GRAPH, KEY, TRITON, form
 from tests.support.pin_lab import make_layout
 from tests.support.sharing_lab import doctor, with_checksum
@@ -65,12 +66,12 @@ def test_one_line_for_what_is_no_mega_cache(
 ) -> None:
     data, why = ODD[name]
     path = tmp_path / "odd.bin"
-    descriptors = len([*Path("/proc/self/fd").iterdir()])
+    descriptors = open_descriptors()
     path.write_bytes(data)
     with pytest.raises(MegaCacheInvalid, match=why) as caught:
         read_mega_cache(path)
     assert "\n" not in str(caught.value)
-    assert len([*Path("/proc/self/fd").iterdir()]) <= descriptors
+    assert open_descriptors() == descriptors
     code, out = doctor(capsys, path, "--cache-dir", tmp_path)
     assert code == 1 and str(caught.value) in out and len(out.splitlines()) == 2
 
@@ -146,14 +147,14 @@ def test_what_is_just_within_the_limits_is_read(tmp_path: Path) -> None:
     big = b"x" * ((1 << 20) + 1)  # the checksum is computed in parts of this size
     sections = [section("x" * 150, ("k" * 6000, big), ("", b""))]
     sections += [section(f"type {n}") for n in range(999)]
-    before = len([*Path("/proc/self/fd").iterdir()])
+    before = open_descriptors()
     mega = read_mega_cache(saved(path, *sections))
     assert (mega.path, mega.size) == (path, path.stat().st_size)
     assert [(a.type, a.key, a.size) for a in mega.artifacts] == [
         ("x" * 150, "k" * 6000, len(big)), ("x" * 150, "", 0),
     ]  # fmt: skip
     assert [data for _, data in mega.contents(mega.artifacts)] == [big, b""]
-    assert len([*Path("/proc/self/fd").iterdir()]) <= before
+    assert open_descriptors() == before
 
 
 def test_of_sections_of_one_type_the_last_is_loaded(tmp_path: Path) -> None:
